@@ -12,10 +12,12 @@
 # PYTHON names another interpreter; SLUICE_CACHE another place for downloads (~/.cache/sluice).
 
 SHELL := /bin/bash
+# Where it is set, each of some hundred processes would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 RUN := .venv/bin/python
 # Three on two cores: half of a test's time is waiting for servers.
-PYTEST := $(RUN) -m pytest -n 3 --durations=20
+PYTEST := $(RUN) -m pytest -n 3 --durations=10 $(if $(RECORD),--record)
 PACKAGES := protocol login store instance server client_sdk
 SANITIZED := -fsanitize=address,undefined
 SOURCES := setup.py pyproject.toml $(shell find $(PACKAGES) -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
@@ -36,10 +38,10 @@ test: build .venv/.spark
 	$(PYTEST) $(ARGS)
 
 test-all: build .venv/.spark
-	$(PYTEST) -m "not soak" $(ARGS)
+	SLUICE_THOROUGH=1 $(PYTEST) -m "not soak" $(ARGS)
 
 soak: build .venv/.spark
-	$(RUN) -m pytest -m soak $(ARGS)
+	SLUICE_THOROUGH=1 $(RUN) -m pytest -m soak --record $(ARGS)
 
 simulate: build .venv/.dev
 	$(RUN) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(ARGS)

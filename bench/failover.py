@@ -22,8 +22,9 @@ from bench.workloads import SCHEMA
 from sluice.client_sdk import ClusterClient
 from sluice.client_sdk.endpoint import GRACE
 from sluice.protocol.paths import running_node
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.servers import Server, ZooKeeper, nodes
+from tests.waiting import eventually
 
 DESTINATION = "bench"
 CASES = {"2s": 2.0, "6s": 6.0, "vanish": 2.0, "move": 6.0}

@@ -17,8 +17,11 @@ import hypothesis
 import pytest
 
 from tests import certificates, schedule
+from tests.effort import times
+from tests.recording import ROOT, Recorder, product
 from tests.servers import ALL, CI, Server, ZooKeeper, nodes
 from tests.servers.kafka import Kafka
+from tests.watching import Watch
 
 Database = Callable[..., str]
 
@@ -28,8 +31,22 @@ _numbers = itertools.count(1)
 os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 # How fast an example is says nothing on a machine that does other things too.
-hypothesis.settings.register_profile("sluice", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile(
+    "sluice", max_examples=times(30, 100), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("sluice")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what `make test RECORD=1` and `make soak` ask for."""
+    parser.addoption("--record", action="store_true", help="write down in tests/results what the run came to")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record in the process that sees all results."""
+    if config.option.record and not hasattr(config, "workerinput"):
+        recorder = Recorder(ROOT / "tests" / "results", soak=config.option.markexpr == "soak", code=product())
+        config.pluginmanager.register(recorder)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> schedule.Schedule:
@@ -62,8 +79,23 @@ def restored_logging() -> Iterator[None]:
     logging.getLogger("sluice").setLevel(logging.NOTSET)
 
 
+_watch = Watch()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """End at once what needs a server that has ended."""
+    _watch.check(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """End a test when a server that it uses ends."""
+    with _watch.during(item):
+        yield
+
+
 def _serve(name: str) -> Iterator[Server]:
-    with Server(name) as server:
+    with Server(name) as server, _watch.over(name, server):
         yield server
 
 
@@ -90,7 +122,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A broker of Kafka, which listens without a password and with one, by TLS."""
     store = tmp_path_factory.mktemp("kafka") / "store.pem"
     store.write_bytes(b"".join(file.read_bytes() for file in certificates.make(store.parent)))
-    with Kafka(certificate=store) as broker:
+    with Kafka(certificate=store) as broker, _watch.over("kafka", broker):
         yield broker
 
 
@@ -115,7 +147,7 @@ def mariadb1011() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def shared_zookeeper() -> Iterator[ZooKeeper]:
     """One ZooKeeper server."""
-    with ZooKeeper() as zookeeper:
+    with ZooKeeper() as zookeeper, _watch.over("shared_zookeeper", zookeeper):
         yield zookeeper
 
 

@@ -1,6 +1,5 @@
 """What a destination delivers of a server's binlog, read by the real parser into a ring."""
 
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChan
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.store.ring import Collected, Ring
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 def config_for(server: Server, folder: Path, **settings: Any) -> MysqlConfig:
@@ -66,10 +66,11 @@ class Delivery:
         """As `read`, but as a subscriber gets it."""
         file, offset = end_of_binlog(self.server)
         end = int(file.rpartition(".")[2]), offset
-        deadline = time.monotonic() + seconds
-        while not self.states or self._end() < end:
-            assert time.monotonic() < deadline, f"{self._end()} is all that arrived of {end}; states: {self.states}"
-            time.sleep(0.01)
+        eventually(
+            lambda: self.states and self._end() >= end,
+            lambda: f"{end}, where {self._end()} is all that arrived; states: {self.states}",
+            seconds,
+        )
         collected = self.ring.collect(self.next)
         self.next = collected.stop
         return collected

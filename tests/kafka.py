@@ -4,9 +4,10 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from tests.faults.harness import Image, Load, Op, Seen, Sluice, eventually
+from tests.faults.harness import Image, Load, Op, Seen, Sluice
 from tests.servers import Server
 from tests.servers.kafka import Brokers
+from tests.waiting import eventually
 
 
 def _image(row: dict[str, str | None]) -> Image:

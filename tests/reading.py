@@ -1,6 +1,5 @@
 """A parser, or an embedded server, that reads a real server or its files, and what arrives of it, as text."""
 
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Kind, Ring
 from tests.servers import Server
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from sluice.protocol.gtid import GtidSet
@@ -114,10 +114,7 @@ class Reading:
         return self.lines()
 
     def wait(self, condition: Callable[[], bool], seconds: float = 60) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, f"waited in vain; states {self.states}, read {self.lines()}"
-            time.sleep(0.01)
+        eventually(condition, lambda: f"states {self.states}, read {self.lines()}", seconds)
 
     def wait_for(self, line: str, seconds: float = 20) -> list[str]:
         """Wait until a line begins like this; all lines."""

@@ -1,11 +1,11 @@
 """Which tests run side by side when pytest has several processes, and how long each part took.
 
-A file stays in one process, for the sake of what its tests share. What shares a Spark is one such file, in two halves
-of about the same length: more Sparks would only wait for each other on two cores. They begin first, for they take
-longest; beside them what mostly waits. The tests that kill Sparks of their own come when these are about to end, and
-the short files last, so that all processes end at about the same time.
+A file stays in one process, for the sake of what its tests share; so do all that need a Spark, or a broker of Kafka:
+more of these would only wait for each other on two cores. They begin first, for they take longest; beside them what
+mostly waits. The short files come last, so that all processes end at about the same time.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -14,10 +14,16 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 SPARK = "tests/spark/"
-WAITS = "tests/chaos/"
-MIDDLE = f"{SPARK}test_n"
-"""Where the second half begins, by name."""
-ORDER = (SPARK, WAITS, "tests/integration/", "tests/faults/test_spark_kills.py", "tests/faults/")
+CHAOS = "tests/chaos/"
+KAFKA = re.compile(r"tests/\w+/test_(?:kafka\w*|tdsql|tidb_\w+)\.py")
+ORDER = (
+    SPARK,
+    CHAOS,
+    "tests/integration/test_kafka.py",
+    "tests/integration/",
+    "tests/faults/test_spark_kills.py",
+    "tests/faults/",
+)
 """What begins first; all else follows."""
 
 
@@ -29,9 +35,8 @@ class Schedule(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
         super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(SPARK):
-            return SPARK if nodeid < MIDDLE else MIDDLE
-        return WAITS if nodeid.startswith(WAITS) else nodeid.partition("::")[0]
+        shared = next((it for it in (SPARK, CHAOS) if nodeid.startswith(it)), "")
+        return shared or ("Kafka" if KAFKA.match(nodeid) else nodeid.partition("::")[0])
 
 
 def rank(nodeid: str) -> int:

@@ -1,6 +1,5 @@
 """A parser that needs no database: the test says what it reads."""
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -165,10 +164,3 @@ def numbers(messages: Messages) -> list[int]:
     """The numbers of the entries of a batch."""
     changes = [RowChange.FromString(Entry.FromString(it).storeValue) for it in messages.messages]
     return [int(change.rowDatas[0].afterColumns[0].value) for change in changes]
-
-
-async def eventually(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Wait until a condition holds, so many seconds at most."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  it is seen from outside only
-            await asyncio.sleep(0.01)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pymysql
 
 from sluice.client_sdk import Client
+from tests import commands
 from tests.chaos.checker import Verdict, check_run
 from tests.chaos.journal import Broken, Journal
 from tests.chaos.plan import LOGGED, LONE, SHARED, TIMEOUT, Fault, Plan
@@ -370,8 +371,7 @@ class Run:
 
     def _operate(self, *command: str) -> None:
         """Give a command, which may fail: ZooKeeper may be away just now."""
-        full = [sys.executable, "-m", "sluice.server.cli", *command, "--conf", str(self.operator)]
-        done = subprocess.run(full, capture_output=True, text=True, check=False, timeout=60)
+        done = commands.run(*command, "--conf", str(self.operator))
         assert "Traceback" not in done.stderr, done.stderr
         self._report(f"           {' '.join(command)}: {(done.stdout or done.stderr).strip()}")
 

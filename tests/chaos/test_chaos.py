@@ -10,6 +10,7 @@ from tests.chaos.run import Run
 SECONDS = 60.0
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [7, pytest.param(10, marks=pytest.mark.extended)])
 def test_promises_are_kept_under_random_faults(seed: int, tmp_path: Path) -> None:

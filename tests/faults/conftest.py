@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.harness import Sluice
+from tests.faults.harness import USUAL, Sluice
 from tests.servers import Server, ZooKeeper
 
 
@@ -24,14 +24,14 @@ def own_zookeeper() -> Iterator[ZooKeeper]:
         yield zookeeper
 
 
-@pytest.fixture(params=["mariadb118", "mysql97"])
+@pytest.fixture(params=USUAL)
 def source(request: pytest.FixtureRequest) -> Server:
-    """MariaDB 11.8 and MySQL 9.7 in turn."""
+    """MariaDB 11.8, and MySQL 9.7 in `make test-all`."""
     found: Server = request.getfixturevalue(request.param)
     return found
 
 
-@pytest.fixture(scope="module", params=["mariadb118", "mysql97"])
+@pytest.fixture(scope="module", params=USUAL)
 def doomed(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server of the module's own, for what other tests must not feel."""
     with Server(request.param) as server:

@@ -2,16 +2,14 @@
 
 import contextlib
 import json
-import os
 import random
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -25,8 +23,10 @@ from sluice.client_sdk.calls import Limits
 from sluice.protocol.canal.rows import Change
 from sluice.protocol.errors import UnknownBatchError
 from sluice.protocol.position import Position
+from tests.commands import Command
 from tests.servers import Server
 from tests.servers.server import free_port
+from tests.waiting import eventually
 
 SECONDS = 30.0
 """That anything may take ..."""
@@ -42,18 +42,6 @@ PACE = 0.01
 Image = dict[str, Any]
 Key = tuple[str, Any]
 """A table and the primary key of a row in it."""
-
-
-def eventually(
-    condition: Callable[[], object], what: Callable[[], object] | str = "", seconds: float = SECONDS
-) -> None:
-    """Wait until the condition holds; ``what`` describes where things stand when it does not come to that."""
-    begin = time.monotonic()
-    while not condition():
-        waited = time.monotonic() - begin
-        assert waited < seconds, what() if callable(what) else f"waited in vain: {what}"
-        # To look costs time that others need to get there: the longer it takes, the less often.
-        time.sleep(min(max(0.02, waited / 20), 0.1))
 
 
 class Sluice:
@@ -76,7 +64,7 @@ class Sluice:
         self.log_file = folder / "log"
         """... and all of them, of every process."""
         self._names: list[str] = []
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Command | None = None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -87,7 +75,7 @@ class Sluice:
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def process(self) -> "subprocess.Popen[str]":
+    def process(self) -> Command:
         assert self._process is not None
         return self._process
 
@@ -115,10 +103,10 @@ class Sluice:
 
     def start(self) -> None:
         """Start the process and wait until the API answers."""
-        environ = os.environ | {"SLUICE_CONF": str(self.conf)}
-        command = [sys.executable, "-m", "sluice.server.cli", "serve", "--processes", str(self.processes)]
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environ
+        self._process = Command(
+            *("serve", "--processes", str(self.processes)),
+            environ={"SLUICE_CONF": str(self.conf)},
+            stdout=subprocess.DEVNULL,
         )
         serves = threading.Semaphore(0)
         threading.Thread(target=self._read_log, args=(self._process, serves), daemon=True).start()
@@ -128,7 +116,7 @@ class Sluice:
             )
         assert self.process.poll() is None, "".join(self.log)
 
-    def _read_log(self, process: "subprocess.Popen[str]", serves: threading.Semaphore) -> None:
+    def _read_log(self, process: Command, serves: threading.Semaphore) -> None:
         assert process.stderr is not None
         with process.stderr as lines, self.log_file.open("a") as file:
             for line in lines:
@@ -138,13 +126,15 @@ class Sluice:
                 if re.search(r"serves http", line):
                     serves.release()
 
-    def stop(self) -> None:
-        """SIGTERM; it has to end in good order and in time."""
+    def stop(self) -> float:
+        """SIGTERM; it has to end in good order and in time. Returns the seconds that it took."""
         begin = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(SECONDS)
+        seconds = time.monotonic() - begin
         assert code == 0, "".join(self.log)
-        assert time.monotonic() - begin < 5, "".join(self.log)
+        assert seconds < 5, "".join(self.log)
+        return seconds
 
     def kill(self) -> None:
         """kill -9."""
@@ -372,6 +362,11 @@ class Load:
         """Transactions until now."""
         return sum(len(writer.committed) for writer in self.writers)
 
+    def changes(self, tables: Iterable[str] = TABLES) -> int:
+        """Changes of rows of these tables in them."""
+        done = (transaction for writer in self.writers for transaction in writer.committed)
+        return sum(op.table in tables for transaction in done for op in transaction)
+
     def finish(self, *, stop: bool = False) -> None:
         """Wait for the writers (``stop``: tell them to end first), and mark the end of the stream."""
         for writer in self.writers:
@@ -382,8 +377,11 @@ class Load:
             assert writer.failure is None, writer.failure
         self.server.query("INSERT INTO finished VALUES (1, 0, 0, NULL)", database=self.schema)
 
-    def check(self, changes: "list[Seen]", tables: Iterable[str] = TABLES) -> None:
-        """Check that these are exactly the changes that were committed to the tables: nothing else, and in order."""
+    def check(self, changes: "list[Seen]", tables: Iterable[str] = TABLES) -> int:
+        """Check that these are exactly the changes that were committed to the tables: nothing else, and in order.
+
+        Returns how many changes of rows there are.
+        """
         ops = [op for seen in changes for op in seen.ops if op.table != "finished"]
         for writer in self.writers:
             wanted = [op for transaction in writer.committed for op in transaction if op.table in tables]
@@ -398,9 +396,10 @@ class Load:
                     state |= {op.after["id"]: op.after} if op.after is not None else {}
             rows = self.server.query(f"SELECT id, writer, n, v FROM {table}", database=self.schema)
             assert state == {row[0]: dict(zip(("id", "writer", "n", "v"), row, strict=True)) for row in rows}
+        return len(ops)
 
-    def check_transactions(self, changes: "list[Seen]") -> None:
-        """Check that each transaction is delivered in one piece, with its begin and its end."""
+    def check_transactions(self, changes: "list[Seen]") -> int:
+        """Check that each transaction is delivered in one piece, with its begin and its end; return how many."""
         ops: list[Op] | None = None
         count = 0
         for seen in changes:
@@ -416,6 +415,7 @@ class Load:
                 assert ops is not None
                 ops += seen.ops
         assert count == self.committed
+        return count
 
 
 # --- consumers

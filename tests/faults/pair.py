@@ -7,8 +7,9 @@ from typing import Any, Self
 
 import pymysql
 
-from tests.faults.harness import SECONDS, Sluice, eventually
+from tests.faults.harness import SECONDS, Sluice
 from tests.servers import Server
+from tests.waiting import eventually
 
 SCHEMA = "shop"
 OLD = ("mysql56",)

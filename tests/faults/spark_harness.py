@@ -15,9 +15,10 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow.parquet as pq
 
-from tests.faults.harness import SECONDS, eventually
+from tests.faults.harness import SECONDS
 from tests.faults.spark_driver import Order
 from tests.servers import Server
+from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 START = 300.0

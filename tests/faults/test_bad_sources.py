@@ -1,12 +1,14 @@
 """A source that cannot be used is one clear message; the other destinations never notice."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
 
 from tests.conftest import Database
-from tests.faults.harness import Consumer, Load, Sluice, consuming, eventually
+from tests.faults.harness import Consumer, Load, Sluice, consuming
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -75,7 +77,9 @@ def test_two_replicas_of_one_server_id_are_named_as_such(
                 "a clash of the two",
             )
             load.finish()
-            load.check(consumer.finish())
+            assert load.check(consumer.finish()) == load.changes()
+        said = set(re.findall(r"(\w+): error: .*same server[_ ]id", sluice.log_file.read_text()))
+        assert said in ({"one"}, {"two"}, {"one", "two"})
 
 
 def _errors(sluice: Sluice, *names: str) -> list[str]:

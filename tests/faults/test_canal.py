@@ -7,9 +7,10 @@ from asyncio import IncompleteReadError
 from sluice.client_sdk import Batch
 from tests.canal import CanalClient, CanalError
 from tests.conftest import Database
-from tests.faults.harness import Consumer, Load, Sluice, consuming, eventually
+from tests.faults.harness import Consumer, Load, Sluice, consuming
 from tests.proxy import Proxy
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 class CanalConsumer(Consumer):
@@ -93,5 +94,5 @@ def test_nothing_is_lost_though_connections_are_cut_and_the_server_is_killed(
                 load.finish(stop=True)
                 for consumer in consumers:
                     changes = consumer.finish()
-                    load.check(changes)
-                    load.check_transactions(changes)
+                    assert load.check(changes) == load.changes()
+                    assert load.check_transactions(changes) == load.committed

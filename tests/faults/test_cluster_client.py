@@ -19,11 +19,12 @@ import pytest
 from sluice.client_sdk import AsyncClusterClient, Batch, Client, ClusterClient
 from sluice.client_sdk.calls import Call, Limits
 from sluice.protocol.errors import BadParameterError, ConnectionLostError, UnknownBatchError
-from tests.faults.harness import SECONDS, Sluice, eventually
+from tests.faults.harness import SECONDS, Sluice
 from tests.faults.test_ha import NAME, ROOT, Pair, state
 from tests.proxy import Proxy
 from tests.servers import Server, ZooKeeper, nodes
 from tests.servers.server import free_port
+from tests.waiting import eventually
 
 T = TypeVar("T")
 
@@ -132,11 +133,12 @@ class Reader(threading.Thread):
     def wait_for(self, number: int) -> None:
         eventually(lambda: number in self.seen, lambda: (self.seen[-3:], self.failure))
 
-    def finish(self, numbers: list[int]) -> None:
+    def finish(self) -> list[int]:
+        """Wait for the end; return the numbers, each once, in the order in which they came first."""
         self.join(30)
         assert self.failure is None, self.failure
         assert not self.is_alive(), self.seen[-10:]
-        assert list(dict.fromkeys(self.seen)) == numbers, "all, and in order"
+        return list(dict.fromkeys(self.seen))
 
 
 def test_nothing_is_lost_when_the_active_server_is_killed_and_when_it_yields(pair: Pair, zookeeper: ZooKeeper) -> None:
@@ -166,9 +168,10 @@ def test_nothing_is_lost_when_the_active_server_is_killed_and_when_it_yields(pai
         reader.last = numbers[-1] + 1
     numbers += insert(pair)
     for reader in readers:
-        reader.finish(numbers)
+        assert reader.finish() == numbers, "all, and in order"
 
 
+@pytest.mark.extended
 def test_server_that_vanishes_is_left_when_another_is_active_however_long_the_client_would_wait(
     pair: Pair, zookeeper: ZooKeeper
 ) -> None:
@@ -222,7 +225,7 @@ def test_server_that_vanishes_is_left_when_another_is_active_however_long_the_cl
                 reader.last = numbers[-1] + 1
             numbers += insert(pair)
             for reader in readers + busy:
-                reader.finish(numbers)
+                assert reader.finish() == numbers, "all, and in order"
         finally:
             first.process.send_signal(signal.SIGCONT)
     eventually(lambda: state(first) == "standby", lambda: "".join(first.log))

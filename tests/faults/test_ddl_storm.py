@@ -12,15 +12,16 @@ import pytest
 from sluice.client_sdk import Batch
 from sluice.client_sdk.calls import Limits
 from tests.conftest import Database
-from tests.faults.harness import SECONDS, Sluice, eventually
+from tests.faults.harness import SECONDS, USUAL, Sluice
 from tests.servers import Server
+from tests.waiting import eventually
 
 DDLS = 120
 NAMES = ("p", "q", "r", "s")
 DOUBTFUL = "sluice.schema"
 
 
-@pytest.fixture(scope="module", params=["mariadb118", "mysql97"])
+@pytest.fixture(scope="module", params=USUAL)
 def described(request: pytest.FixtureRequest) -> Iterator[Server]:
     """MariaDB as it comes, without names of columns in its binlog, and MySQL with."""
     options = ["--binlog-row-metadata=FULL"] if request.param == "mysql97" else []

@@ -4,8 +4,6 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,10 +14,12 @@ import pytest
 
 from sluice.client_sdk import Client
 from sluice.protocol.errors import UnknownBatchError
-from tests.faults.harness import SECONDS, USUAL, Sluice, eventually
+from tests import commands
+from tests.faults.harness import SECONDS, USUAL, Sluice
 from tests.faults.pair import DETECTING, OLD, SCHEMA, Pair, Writer, address, configure, pair_of, wait_for_replica
 from tests.proxy import Proxy
 from tests.servers import Server, ZooKeeper
+from tests.waiting import eventually
 
 
 class Consumer(threading.Thread):
@@ -67,15 +67,8 @@ def consuming(sluice: Sluice, pair: Pair, **settings: object) -> Iterator[Consum
         yield consumer
 
 
-@pytest.fixture(params=["mariadb118", "mysql97"])
-def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    with pair_of(request.param) as found:
-        yield found
-
-
 @pytest.fixture(params=USUAL)
-def usual_pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    """For what does not depend on the kind of the servers."""
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     with pair_of(request.param) as found:
         yield found
 
@@ -94,8 +87,7 @@ def switch(sluice: Sluice, **query: str) -> dict[str, Any]:
 
 def command(sluice: Sluice, *arguments: str) -> str:
     """Run a command; what it prints."""
-    line = [sys.executable, "-m", "sluice.server.cli", *arguments, "--url", sluice.url]
-    return subprocess.check_output(line, text=True, env=os.environ | {"COLUMNS": "200"})
+    return commands.run(*arguments, "--url", sluice.url, environ={"COLUMNS": "200"}, check=True).stdout
 
 
 def source_of(sluice: Sluice) -> dict[str, Any]:
@@ -144,7 +136,7 @@ def freeze(server: Server) -> None:
     os.kill(server.pid, signal.SIGSTOP)
 
 
-@pytest.mark.parametrize("end", [Server.kill, freeze])
+@pytest.mark.parametrize("end", [Server.kill, pytest.param(freeze, marks=pytest.mark.extended)])
 def test_with_semi_sync_a_master_that_dies_or_freezes_loses_and_doubles_nothing(
     sluice: Sluice, pair: Pair, end: Callable[[Server], None]
 ) -> None:
@@ -225,6 +217,7 @@ def insert(server: Server, *numbers: int) -> None:
         server.query(f"INSERT INTO {SCHEMA}.t VALUES (%s, '')", (number,))
 
 
+@pytest.mark.extended
 def test_a_branch_that_was_never_delivered_is_not_left_out(sluice: Sluice, pair: Pair) -> None:
     with consuming(sluice, pair) as consumer:
         insert(pair.first, 1, 2)
@@ -252,8 +245,8 @@ def test_a_branch_that_was_never_delivered_is_not_left_out(sluice: Sluice, pair:
             assert consumer.stop() == [1, 2, 10, 11, 3, 4, 12]
 
 
-def test_a_view_goes_on_with_its_destination(sluice: Sluice, usual_pair: Pair) -> None:
-    pair = usual_pair
+@pytest.mark.extended
+def test_a_view_goes_on_with_its_destination(sluice: Sluice, pair: Pair) -> None:
     configure(sluice, pair)
     sluice.configure("view", sluice__instance__route="shop")
     with sluice:
@@ -273,8 +266,8 @@ def test_a_view_goes_on_with_its_destination(sluice: Sluice, usual_pair: Pair) -
             sluice.call("POST", "/view/source/switch")
 
 
-def test_a_switch_by_hand_that_is_refused_leaves_the_first_one_read(sluice: Sluice, usual_pair: Pair) -> None:
-    pair = usual_pair
+@pytest.mark.extended
+def test_a_switch_by_hand_that_is_refused_leaves_the_first_one_read(sluice: Sluice, pair: Pair) -> None:
     with consuming(sluice, pair) as consumer:
         pair.promote(pair.second)
         for number in (1, 2, 3):
@@ -289,8 +282,8 @@ def test_a_switch_by_hand_that_is_refused_leaves_the_first_one_read(sluice: Slui
         assert consumer.stop() == [1, 2, 3]
 
 
-def test_a_replica_is_waited_for_until_it_has_executed_what_it_has_received(sluice: Sluice, usual_pair: Pair) -> None:
-    pair = usual_pair
+@pytest.mark.extended
+def test_a_replica_is_waited_for_until_it_has_executed_what_it_has_received(sluice: Sluice, pair: Pair) -> None:
     with consuming(sluice, pair) as consumer:
         insert(pair.first, 1)
         pair.catch_up(pair.second, pair.first)
@@ -311,8 +304,8 @@ def test_a_replica_is_waited_for_until_it_has_executed_what_it_has_received(slui
         assert consumer.stop() == list(range(1, 21))
 
 
-def test_what_comes_next_may_not_be_purged(sluice: Sluice, usual_pair: Pair) -> None:
-    pair = usual_pair
+@pytest.mark.extended
+def test_what_comes_next_may_not_be_purged(sluice: Sluice, pair: Pair) -> None:
     with consuming(sluice, pair) as consumer:
         insert(pair.first, 1)
         consumer.wait_for(1)
@@ -329,11 +322,11 @@ def test_what_comes_next_may_not_be_purged(sluice: Sluice, usual_pair: Pair) -> 
         assert source_of(sluice)["address"] == address(pair.first)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("store", ["memory", "mixed"])
 def test_a_server_that_starts_while_the_master_is_dead_goes_to_the_other_one(
-    sluice: Sluice, usual_pair: Pair, store: str
+    sluice: Sluice, pair: Pair, store: str
 ) -> None:
-    pair = usual_pair
     configure(sluice, pair, **DETECTING, sluice__instance__store=store)
     with sluice:
         sluice.wait_running()
@@ -357,6 +350,7 @@ def test_a_server_that_starts_while_the_master_is_dead_goes_to_the_other_one(
             assert read(client, 5) == [5]
 
 
+@pytest.mark.extended
 def test_with_a_log_the_switch_goes_on_after_it(sluice: Sluice, mysql_pair: Pair) -> None:
     pair = mysql_pair
     configure(sluice, pair, sluice__instance__store="mixed")
@@ -398,14 +392,15 @@ def reading_in_part(sluice: Sluice, pair: Pair, before: Callable[[], None] = lam
             yield client
 
 
-def test_a_transaction_that_was_read_in_part_comes_again_as_a_whole(sluice: Sluice, usual_pair: Pair) -> None:
-    pair = usual_pair
+@pytest.mark.extended
+def test_a_transaction_that_was_read_in_part_comes_again_as_a_whole(sluice: Sluice, pair: Pair) -> None:
     with reading_in_part(sluice, pair) as client:
         pair.catch_up(pair.second, pair.first)
         switch(sluice)
         assert read(client, 2009) == list(range(10, 2010))
 
 
+@pytest.mark.extended
 def test_a_transaction_that_was_given_in_part_and_is_lost_is_listed_too(sluice: Sluice, pair: Pair) -> None:
     def part() -> None:
         pair.catch_up(pair.second, pair.first)
@@ -426,6 +421,7 @@ def test_a_transaction_that_was_given_in_part_and_is_lost_is_listed_too(sluice: 
         assert read(client, 5000) == [5000]
 
 
+@pytest.mark.extended
 def test_a_client_that_is_behind_the_ring_goes_on_after_two_switches(sluice: Sluice, mysql_pair: Pair) -> None:
     pair = mysql_pair
     small = {"canal__instance__memory__buffer__size": 16, "sluice__instance__detachAfter": 1}
@@ -449,10 +445,8 @@ def test_a_client_that_is_behind_the_ring_goes_on_after_two_switches(sluice: Slu
         assert read(ahead, last + 2) == [last + 1, last + 2]
 
 
-def test_the_server_that_takes_over_reads_the_same_source(
-    tmp_path: Path, own_zookeeper: ZooKeeper, usual_pair: Pair
-) -> None:
-    pair = usual_pair
+@pytest.mark.extended
+def test_the_server_that_takes_over_reads_the_same_source(tmp_path: Path, own_zookeeper: ZooKeeper, pair: Pair) -> None:
     servers = [Sluice(tmp_path / name) for name in "ab"]
     with contextlib.ExitStack() as stack:
         for server in servers:
@@ -510,6 +504,7 @@ def plain_pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
         yield found
 
 
+@pytest.mark.extended
 def test_without_gtids_the_place_is_proven_by_comparing_the_last_transactions(sluice: Sluice, plain_pair: Pair) -> None:
     pair = plain_pair
     configure(sluice, pair, **DETECTING)

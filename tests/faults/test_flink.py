@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tests.conftest import Database
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.servers import Server
 from tests.servers.kafka import Kafka
+from tests.waiting import eventually
 
 FETCH = Path(__file__).parents[1] / "clients" / "flink.sh"
 COLUMNS = "id BIGINT, name STRING, price DECIMAL(10, 2), made TIMESTAMP(3), note STRING"

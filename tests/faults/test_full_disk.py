@@ -7,8 +7,9 @@ import pytest
 
 from sluice.protocol.errors import SluiceError
 from tests.conftest import Database
-from tests.faults.harness import Load, Seen, Sluice, eventually, seen
+from tests.faults.harness import Load, Seen, Sluice, seen
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 def test_without_room_for_cursors_durable_acks_fail_until_there_is_room_again(

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -14,10 +12,12 @@ import pytest
 import urllib3
 
 from sluice.server.ha.spread import spread
+from tests import commands
 from tests.conftest import Database
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.proxy import Proxy
 from tests.servers import Server, ZooKeeper, nodes
+from tests.waiting import eventually
 
 NAME = "shop"
 ROOT = f"/otter/canal/destinations/{NAME}"
@@ -213,6 +213,7 @@ def test_server_that_is_stopped_hands_over_at_once(pair: Pair) -> None:
     assert read(second, 1)[0] == [2]
 
 
+@pytest.mark.extended
 def test_owner_yields_when_its_node_says_inactive(pair: Pair, own_zookeeper: ZooKeeper) -> None:
     first = pair.active()
     with nodes(own_zookeeper.hosts) as zk:
@@ -224,12 +225,7 @@ def test_owner_yields_when_its_node_says_inactive(pair: Pair, own_zookeeper: Zoo
 
 
 def command(server: Sluice, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "sluice.server.cli", *arguments, "--conf", str(server.conf)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = commands.run(*arguments, "--conf", str(server.conf))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -253,6 +249,7 @@ def test_commands_move_destinations(pair: Pair) -> None:
         eventually(lambda: state(first) == "running", lambda: "".join(first.log))
 
 
+@pytest.mark.extended
 def test_start_without_zookeeper_waits_and_says_so(
     tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database
 ) -> None:
@@ -268,6 +265,7 @@ def test_start_without_zookeeper_waits_and_says_so(
         assert call(server, "subscribe").status == 200
 
 
+@pytest.mark.extended
 def test_server_cut_off_from_zookeeper_stands_down_and_comes_back(
     tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database
 ) -> None:
@@ -290,6 +288,7 @@ def test_server_cut_off_from_zookeeper_stands_down_and_comes_back(
             assert read(server, 1)[0] == [1]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("meta", ["mixed", "period"])
 def test_cursor_of_an_ack_that_does_not_wait_comes_to_zookeeper_soon(
     tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database, meta: str
@@ -305,6 +304,7 @@ def test_cursor_of_an_ack_that_does_not_wait_comes_to_zookeeper_soon(
         eventually(lambda: zk.get(f"{ROOT}/1001/cursor")[0] != before)
 
 
+@pytest.mark.extended
 def test_ensemble_may_lose_its_leader(tmp_path: Path, mariadb118: Server, database: Database) -> None:
     with ZooKeeper(3) as ensemble:
         pair = Pair(tmp_path, ensemble.hosts, mariadb118, database(mariadb118), sluice__ha__sessionTimeout=6)

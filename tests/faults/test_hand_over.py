@@ -2,20 +2,22 @@
 
 import contextlib
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests import commands
 from tests.clients.canal_server import CanalServer
 from tests.clients.java import JavaBatch, JavaConsumer
 from tests.clients.led import ClientError
 from tests.conftest import Database
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.servers import Server, ZooKeeper, nodes
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.extended
 
 NODE = "/otter/canal/destinations/shop"
 
@@ -141,8 +143,7 @@ def test_cursors_of_any_place_are_understood_in_both_directions(
             site.connect(name)
         site.write("INSERT INTO t VALUES (1); CREATE TABLE a (id INT); INSERT INTO t VALUES (2);")
         ack_some()
-    migrate = [sys.executable, "-m", "sluice.server.cli", "migrate", "--from", str(site.sluice.conf)]
-    said = subprocess.run(migrate, capture_output=True, text=True, check=True).stdout
+    said = commands.run("migrate", "--from", str(site.sluice.conf), check=True).stdout
     assert said.count("which the source still has") == len(ENTRIES)
     for name in ("begin", "end", "ddl", "next_begin"):
         assert site.cursor(name) == (acked[name].rows[0].file, acked[name].rows[0].offset)

@@ -14,11 +14,12 @@ import pytest
 from sluice.client_sdk.tidb import OLDEST, TiDBReader
 from sluice.protocol.tidb.entries import commit_ts_of
 from tests.conftest import Database
-from tests.faults.harness import Load, Sluice, eventually
+from tests.faults.harness import Load, Sluice
 from tests.faults.harness import seen as of_changes
 from tests.kafka import arrived, configure, once, ops, seen
 from tests.servers import Server, ZooKeeper
 from tests.servers.kafka import Kafka
+from tests.waiting import eventually
 
 _numbers = itertools.count(1)
 
@@ -51,8 +52,7 @@ def test_every_change_is_in_the_topic_once_and_in_order(
     load = Load(mariadb118, schema, count=100)
     with sluice.reading(), load:
         load.finish()
-        found = list(ops(arrived(kafka, topic)))
-        load.check(seen(found))
+        assert load.check(seen(ops(arrived(kafka, topic)))) == load.changes()
         eventually(lambda: sluice.destination()["clients"][0]["lag"]["entries"] == 0, sluice.destination)
 
 
@@ -79,7 +79,7 @@ def test_each_change_is_committed_once_whatever_is_killed(
                 dies.kill()
                 dies.start()
             load.finish(stop=True)
-        load.check(seen(ops(arrived(broker, topic))))
+        assert load.check(seen(ops(arrived(broker, topic)))) == load.changes()
 
 
 @pytest.mark.extended
@@ -111,9 +111,10 @@ def test_each_change_is_committed_once_over_fifty_kills_of_everything(
                     found = partial(map, Sluice.destination, servers)
                     eventually(lambda: any(it["state"] == "running" for it in found()), lambda: list(found()), 180)  # noqa: B023
             load.finish(stop=True)
-        load.check(seen(ops(arrived(broker, topic))))
+        assert load.check(seen(ops(arrived(broker, topic)))) == load.changes()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_stop_does_not_wait_for_a_broker_that_does_not_answer(
     sluice: Sluice, broker: Kafka, topic: str, mariadb118: Server, database: Database, *, transactional: bool
@@ -128,14 +129,15 @@ def test_a_stop_does_not_wait_for_a_broker_that_does_not_answer(
         broker.freeze()
         goal = load.committed + 50
         eventually(lambda: load.committed > goal)
-        sluice.stop()
+        assert sluice.stop() < 5
         broker.thaw()
         sluice.start()
         load.finish(stop=True)
     found = ops(arrived(broker, topic))
-    load.check(seen(found if transactional else once(found)))
+    assert load.check(seen(found if transactional else once(found))) == load.changes()
 
 
+@pytest.mark.extended
 def test_a_server_that_was_frozen_past_its_session_leaves_the_topic_to_the_newer_one(
     tmp_path: Path, own_zookeeper: ZooKeeper, broker: Kafka, topic: str, mariadb118: Server, database: Database
 ) -> None:
@@ -167,6 +169,7 @@ def test_a_server_that_was_frozen_past_its_session_leaves_the_topic_to_the_newer
         load.check(seen(ops(arrived(broker, topic))))
 
 
+@pytest.mark.extended
 def test_readers_of_tidbs_binlog_see_each_change_once_whatever_is_killed(
     sluice: Sluice, broker: Kafka, topic: str, mariadb118: Server, database: Database
 ) -> None:

@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 
 from tests.conftest import Database
-from tests.faults.harness import Load, Sluice, eventually
+from tests.faults.harness import Load, Sluice
 from tests.faults.test_kafka import wait_active
 from tests.kafka import arrived, check_keys, configure, once, ops, seen
 from tests.servers import Server, ZooKeeper
 from tests.servers.kafka import Brokers, Kafka, KafkaCluster
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.extended
 
 _numbers = itertools.count(1)
 BROKERS: dict[str, Callable[[], Kafka | KafkaCluster]] = {
@@ -114,11 +117,11 @@ def settings(topic: str) -> dict[str, Any]:
     }
 
 
-def check(scene: Scene) -> None:
-    """Look at both topics as consumers that read what is committed."""
-    scene.load.check(seen(once(ops(arrived(scene.brokers, scene.topic)))))
+def check(scene: Scene) -> int:
+    """Look at both topics as consumers that read what is committed; return how many changes of rows each has."""
     arrived(scene.brokers, f"{scene.topic}-keys")
     check_keys(scene.load, scene.brokers.read(f"{scene.topic}-keys"))
+    return scene.load.check(seen(once(ops(arrived(scene.brokers, scene.topic)))))
 
 
 def make_topics(brokers: Brokers) -> str:
@@ -153,7 +156,7 @@ def test_no_change_is_lost_or_out_of_order(
             fault(scene)
             scene.go_on()
             load.finish(stop=True)
-            check(scene)
+            assert check(scene) == load.changes()
 
 
 @pytest.mark.extended
@@ -186,7 +189,7 @@ def test_a_broker_whose_disk_was_full_has_every_change_once_there_is_room(
             broker.start()
             scene.go_on()
             load.finish(stop=True)
-            check(scene)
+            assert check(scene) == load.changes()
 
 
 @pytest.mark.extended
@@ -227,7 +230,7 @@ def test_no_change_is_lost_or_out_of_order_when_another_server_takes_over(
                 else:
                     active.process.send_signal(signal.SIGCONT)
             load.finish(stop=True)
-            check(scene)
+            assert check(scene) == load.changes()
 
 
 @pytest.mark.extended

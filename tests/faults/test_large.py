@@ -7,9 +7,12 @@ import pytest
 
 from sluice.client_sdk import Client
 from sluice.client_sdk.calls import Limits
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.faults.test_xa import end
 from tests.servers import Server
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.extended
 
 MIB = 1 << 20
 GIB = 1 << 30

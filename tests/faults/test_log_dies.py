@@ -2,15 +2,15 @@
 
 import random
 import resource
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
+from tests import commands
 from tests.conftest import Database
-from tests.faults.harness import USUAL, Consumer, Load, Sluice, consuming, eventually
+from tests.faults.harness import USUAL, Consumer, Load, Sluice, consuming
 from tests.servers import Server
+from tests.waiting import eventually
 
 SOAK = [pytest.mark.soak, pytest.mark.timeout(3600)]
 SETTINGS = {
@@ -42,8 +42,7 @@ def purge(source: Server, sluice: Sluice) -> None:
 
 def run(command: str, sluice: Sluice) -> str:
     """What a command of the command line prints."""
-    words = [sys.executable, "-m", "sluice.server.cli", *command.split(), "--url", sluice.url]
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    return commands.run(*command.split(), "--url", sluice.url, check=True).stdout
 
 
 @pytest.mark.usefixtures("full_metadata")
@@ -87,6 +86,7 @@ def test_a_client_that_comes_last_gets_everything_though_the_server_was_killed_a
     assert "the log has a gap" not in text
 
 
+@pytest.mark.extended
 def test_on_a_full_disk_readers_go_on_and_the_rest_follows_when_there_is_room(
     sluice: Sluice, mariadb118: Server, database: Database
 ) -> None:

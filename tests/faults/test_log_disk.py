@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Database
-from tests.faults.harness import Consumer, Load, Sluice, consuming, eventually
+from tests.faults.harness import Consumer, Load, Sluice, consuming
 from tests.faults.test_log_dies import SETTINGS
 from tests.servers import Server
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.extended  # they mount a disk of their own, which not every root may
 
@@ -80,8 +81,10 @@ def test_a_log_on_a_disk_that_is_read_only_keeps_only_its_destination_from_start
             rf"the log in {disk}/shop/log \(sluice\.instance\.store\.dir\) cannot be used: .*Read-only file system"
         )
         sluice.wait_error(problem)
+        states = {name: sluice.destination(name)["state"] for name in ("shop", "plain")}
+        assert states == {"shop": "stopped", "plain": "running"}
         subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
         sluice.call("POST", "/shop/start")
         consumer = Consumer(sluice.client(), "batches")
         with consuming(consumer):
-            load.check(consumer.finish())
+            assert load.check(consumer.finish()) == load.changes()

@@ -8,10 +8,13 @@ import pytest
 
 from sluice.protocol.position import Position
 from tests.conftest import Database
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.faults.test_ha import Pair, call, read
 from tests.faults.test_log_dies import SETTINGS, purge
 from tests.servers import Server, ZooKeeper
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.extended
 
 
 @pytest.fixture

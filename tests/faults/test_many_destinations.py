@@ -1,8 +1,12 @@
 """Many destinations on one source: they all start, cost little while idle, and all deliver."""
 
+import pytest
+
 from tests.conftest import Database
 from tests.faults.harness import Sluice
 from tests.servers import Server
+
+pytestmark = pytest.mark.extended
 
 COUNT = 30
 EACH = 2 << 20

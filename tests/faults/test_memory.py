@@ -6,8 +6,9 @@ import pytest
 
 from sluice.client_sdk.calls import Limits
 from tests.conftest import Database
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.servers import Server
+from tests.waiting import eventually
 
 MIB = 1 << 20
 RING = 4 * MIB

@@ -15,10 +15,10 @@ from tests.clients.canal_server import CanalServer
 from tests.clients.java import JavaConsumer
 from tests.clients.led import ClientError
 from tests.conftest import Database
-from tests.faults.harness import eventually
 from tests.pages import ROOT, Shell, shape, steps
 from tests.servers import Server, ZooKeeper
 from tests.servers.server import free_port
+from tests.waiting import eventually
 
 PAGE = "docs/operations.md"
 PORTS = {port: str(free_port()) for port in ("3307", "2181", "11111", "11112", "11180", "11181", "11182")}
@@ -127,6 +127,7 @@ def canal(tmp_path: Path, mysql56: Server, database: Database, zookeeper: ZooKee
     canal.server.kill()
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(300)
 def test_every_command_runs_and_every_number_passes_from_canal_to_sluice_and_back_once(
     tmp_path: Path, canal: Canal

@@ -5,8 +5,9 @@ from typing import Any
 
 from sluice.client_sdk import Batch, Client
 from tests.conftest import Database
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 def put_into_quarantine(sluice: Sluice, server: Server, schema: str, *clients: int) -> None:

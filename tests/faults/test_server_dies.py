@@ -5,15 +5,16 @@ import random
 import pytest
 
 from tests.conftest import Database
-from tests.faults.harness import USUAL, Consumer, Load, Sluice, consuming, eventually
+from tests.faults.harness import USUAL, Consumer, Load, Sluice, consuming
 from tests.servers import Server
+from tests.waiting import eventually
 
 SOAK = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 
 @pytest.mark.parametrize("source", USUAL, indirect=True)
 @pytest.mark.parametrize("lives", [pytest.param(3, id="short"), pytest.param(200, id="soak", marks=SOAK)])
-@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize("end", [pytest.param("stop", marks=pytest.mark.extended), "kill"])
 def test_nothing_is_lost_and_only_what_is_not_durable_is_repeated(
     sluice: Sluice, source: Server, database: Database, end: str, lives: int
 ) -> None:
@@ -38,5 +39,5 @@ def test_nothing_is_lost_and_only_what_is_not_durable_is_repeated(
             load.finish(stop=True)
             for consumer in consumers:
                 changes = consumer.finish()
-                load.check(changes)
-                load.check_transactions(changes)
+                assert load.check(changes) == load.changes()
+                assert load.check_transactions(changes) == load.committed

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.servers import Server
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.extended
 
 MIB = 1 << 20
 PEERS = 1000

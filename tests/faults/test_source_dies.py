@@ -11,9 +11,10 @@ from sluice.protocol.canal.packet_pb2 import Get
 from sluice.protocol.errors import PurgedError, SourceChangedError
 from tests.canal import CanalClient, CanalError
 from tests.conftest import Database
-from tests.faults.harness import Consumer, Load, Sluice, consuming, eventually
+from tests.faults.harness import Consumer, Load, Sluice, consuming
 from tests.proxy import Proxy
 from tests.servers import Server, next_second
+from tests.waiting import eventually
 
 
 def test_restarts_and_kills_of_the_source_under_load(sluice: Sluice, doomed: Server, database: Database) -> None:

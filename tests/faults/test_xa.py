@@ -13,12 +13,13 @@ from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.position import Position
 from tests.conftest import Database, each
 from tests.delivery import execute
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.faults.test_ha import Pair, ack, call, read
-from tests.servers import CI, Server, ZooKeeper
+from tests.servers import Server, ZooKeeper
+from tests.waiting import eventually
 
 
-@pytest.fixture(params=each(*CI))
+@pytest.fixture(params=each("mariadb118"))
 def mortal(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server of the test's own, with the table shop.t."""
     with Server(request.param) as server:
@@ -121,6 +122,7 @@ def test_what_was_prepared_before_all_were_killed_comes_when_it_is_committed(slu
         assert decoded(client.rows(str(first), str(stored))) == decoded(again)
 
 
+@pytest.mark.extended
 def test_after_a_take_over_what_was_prepared_before_it_comes_when_it_is_committed(
     tmp_path: Path, own_zookeeper: ZooKeeper, source: Server, database: Database
 ) -> None:
@@ -155,6 +157,7 @@ def test_after_a_take_over_what_was_prepared_before_it_comes_when_it_is_committe
         eventually(lambda: second.destination()["parser"]["openXa"] == "", second.destination)
 
 
+@pytest.mark.extended
 def test_a_large_xa_transaction_passes_a_small_ring_and_a_kill_in_its_middle(sluice: Sluice, mortal: Server) -> None:
     sluice.add(
         "shop",

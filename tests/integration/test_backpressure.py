@@ -12,7 +12,7 @@ from sluice.protocol.canal.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
 from tests.conftest import Database
 from tests.servers import Server
-from tests.source import eventually
+from tests.waiting import soon
 
 UNIT = 1024
 UNITS = 1024
@@ -43,7 +43,7 @@ async def test_transaction_twenty_times_the_ring_stays_within_bounds(
     await server.start("example")
     try:
         await server.subscribe("example", 1001)
-        await eventually(lambda: server.destination_status("example").state == "running")
+        await soon(lambda: server.destination_status("example").state == "running")
         count = 20 * RING // ROW
 
         def write() -> None:
@@ -55,7 +55,7 @@ async def test_transaction_twenty_times_the_ring_stays_within_bounds(
 
         await asyncio.to_thread(write)
         ring = server.instances["example"].ring
-        await eventually(lambda: ring.waiting, 60)
+        await soon(lambda: ring.waiting, seconds=60)
         async with asyncio.timeout(60):
             given: list[int] = []
             while len(given) <= count:

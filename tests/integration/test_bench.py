@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.extended
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -58,7 +60,10 @@ def rates(*arguments: str, names: Sequence[str]) -> list[dict[str, Any]]:
 
 @pytest.mark.extended
 def test_delivery() -> None:
-    rates("deliver", names=("single", "single-get", "single-rows", "single-json"))
+    found = rates("deliver", names=("single", "single-get", "single-rows", "single-json"))
+    assert len({case["anchor"] for case in found}) == 1, "the raw dump is measured once"
+    for case in found:
+        assert case["ratio"] == pytest.approx(case["ours"] / case["anchor"], 0.01)
 
 
 def test_report_and_comparison_of_two_results(tmp_path: Path) -> None:

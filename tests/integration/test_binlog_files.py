@@ -36,14 +36,14 @@ from tests.delivery import end_of_binlog
 from tests.integration.test_metadata import with_full_metadata
 from tests.reading import Reading, config, cursor, embedded, files_config
 from tests.servers import Server
-from tests.source import eventually
+from tests.waiting import soon
 
-EXTENDED = [pytest.param(it, marks=pytest.mark.extended) for it in ("mysql80", "mysql57", "mariadb1011")]
+EXTENDED = [pytest.param(it, marks=pytest.mark.extended) for it in ("mysql56", "mysql80", "mysql57", "mariadb1011")]
 CAPTURED = "mariadb-11.8"
 NAME, CLIENT = "example", 1001
 
 
-@pytest.fixture(params=["mariadb118", "mysql97", "mysql56", *EXTENDED])
+@pytest.fixture(params=["mariadb118", "mysql97", *EXTENDED])
 def source(request: pytest.FixtureRequest) -> Server:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Server)
@@ -450,13 +450,15 @@ async def test_the_end_can_be_asked_for_in_the_middle_of_a_transaction(folder: P
     cut(path, inside)
     async with embedded(files_config(folder, tmp_path / "b", at_end="wait", memory_batch_mode="ITEMSIZE")) as server:
         await server.subscribe(NAME, CLIENT)
-        await eventually(lambda: server.destination_status(NAME).last >= str(before))
+        await soon(lambda: server.destination_status(NAME).last >= str(before))
         await asyncio.sleep(0.5)
         end = Position.parse(str(await server.latest(NAME)))
         assert before <= end.transaction <= last
 
 
-@pytest.mark.parametrize("lacks", ["nothing", "gtids", "some"])
+@pytest.mark.parametrize(
+    "lacks", ["nothing", *(pytest.param(it, marks=pytest.mark.extended) for it in ("gtids", "some"))]
+)
 def test_gtids_prove_that_a_file_is_whole_only_if_each_transaction_has_one(tmp_path: Path, lacks: str) -> None:
     with Server("mysql97") as own:
         own.query("CREATE DATABASE own")
@@ -477,14 +479,14 @@ async def test_a_destination_that_has_ended_gives_what_is_left_and_stays_there(f
     async with embedded(configuration) as server:
         await server.subscribe(NAME, CLIENT)
         batch = await server.get_without_ack(NAME, CLIENT, batch_size=10_000, timeout=20)
-        await eventually(lambda: server.destination_status(NAME).state == "finished")
+        await soon(lambda: server.destination_status(NAME).state == "finished")
         await server.ack(NAME, CLIENT, batch_id=batch.batch_id)
         while (batch := await server.get_without_ack(NAME, CLIENT, timeout=0.2)).entries:
             await server.ack(NAME, CLIENT, batch_id=batch.batch_id)
         end = server.status(NAME, CLIENT).position
     assert end.endswith(f":{size}:0")
     async with embedded(configuration) as server:  # again, from its cursor
-        await eventually(lambda: server.destination_status(NAME).state == "finished")
+        await soon(lambda: server.destination_status(NAME).state == "finished")
         assert not (await server.get_without_ack(NAME, CLIENT, timeout=0.2)).entries
         assert server.status(NAME, CLIENT).position == end
 
@@ -520,6 +522,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.extended
 def test_nothing_is_missing_after_kills(mariadb118: Server, database: Database, tmp_path: Path) -> None:
     first, schema, count = rotate(mariadb118), database(mariadb118), 400
     with mariadb118.connect(database=schema) as connection, connection.cursor() as statement:

@@ -12,8 +12,9 @@ from tests.clients.java import JavaBatch, JavaConsumer
 from tests.clients.led import ClientError
 from tests.clients.python import PythonConsumer
 from tests.conftest import Database
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 class Shop:
@@ -137,6 +138,7 @@ def test_java_gets_and_acks_what_was_written(shop: Shop, java: Connect, lazy: bo
     assert client.get(100).rows == []
 
 
+@pytest.mark.extended
 def test_java_has_several_batches_outstanding_and_acks_them_in_order(shop: Shop, java: Connect) -> None:
     client = java()
     client.call("subscribe", "")
@@ -155,6 +157,7 @@ def test_java_has_several_batches_outstanding_and_acks_them_in_order(shop: Shop,
     assert client.get(100) == JavaBatch(-1, [])
 
 
+@pytest.mark.extended
 def test_java_is_refused_an_ack_out_of_order_and_goes_on_after_it_has_reconnected(shop: Shop, java: Connect) -> None:
     client = java()
     client.call("subscribe", "")
@@ -186,6 +189,7 @@ def test_java_is_given_again_what_it_has_rolled_back(shop: Shop, java: Connect) 
     assert take(client, 2)[1] == written
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_java_goes_on_after_a_restart_of_the_server(shop: Shop, java: Connect, end: str) -> None:
     client = java()
@@ -211,6 +215,7 @@ def test_java_goes_on_after_a_restart_of_the_server(shop: Shop, java: Connect, e
     assert take(client, 3)[1] == unacked + written_meanwhile
 
 
+@pytest.mark.extended
 def test_java_for_clusters_finds_the_server_again_by_itself(shop: Shop, process: JavaConsumer) -> None:
     process.connect(shop.port, shop.port, user="canal", password="secret")
     process.call("subscribe", "")
@@ -221,6 +226,7 @@ def test_java_for_clusters_finds_the_server_again_by_itself(shop: Shop, process:
     assert take(process, 1)[1] == written
 
 
+@pytest.mark.extended
 def test_java_is_refused_with_a_wrong_password_and_an_unknown_destination(shop: Shop, process: JavaConsumer) -> None:
     with pytest.raises(ClientError, match="auth failed for user:canal"):
         process.connect(shop.port, user="canal", password="wrong")
@@ -229,6 +235,7 @@ def test_java_is_refused_with_a_wrong_password_and_an_unknown_destination(shop: 
         process.call("subscribe", "")
 
 
+@pytest.mark.extended
 def test_java_survives_odd_orders(shop: Shop, java: Connect) -> None:
     client = java()
     with pytest.raises(ClientError, match="should subscribe first"):
@@ -257,6 +264,7 @@ def test_java_survives_odd_orders(shop: Shop, java: Connect) -> None:
         client.get(10)
 
 
+@pytest.mark.extended
 def test_java_that_is_killed_while_it_waits_takes_nothing_from_the_next_client(shop: Shop, java: Connect) -> None:
     dying = JavaConsumer()
     dying.connect(shop.port, user="canal", password="secret")
@@ -270,6 +278,7 @@ def test_java_that_is_killed_while_it_waits_takes_nothing_from_the_next_client(s
     assert take(client, 1)[1] == written
 
 
+@pytest.mark.extended
 def test_java_reads_a_batch_of_megabytes(shop: Shop, java: Connect) -> None:
     client = java(lazy=True)
     client.call("subscribe", "")
@@ -324,6 +333,7 @@ def test_canal_python_gets_rolls_back_and_acks_and_goes_on_after_a_restart(
     assert pull(python, 1)[1] == unacked
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("shared", [False, True])
 def test_filters_are_of_each_client_or_that_of_the_last_one_is_for_all(
     tmp_path: Path, mariadb118: Server, database: Database, process: JavaConsumer, python: PythonConsumer, shared: bool
@@ -339,6 +349,7 @@ def test_filters_are_of_each_client_or_that_of_the_last_one_is_for_all(
         assert (batch.changes("t"), batch.changes("u")) == (([], ["INSERT 7,u"]) if shared else (["INSERT 1,ü"], []))
 
 
+@pytest.mark.extended
 def test_canal_python_is_refused_acks_out_of_order_and_unknown_destinations(
     open_shop: Shop, python: PythonConsumer
 ) -> None:
@@ -356,6 +367,7 @@ def test_canal_python_is_refused_acks_out_of_order_and_unknown_destinations(
         python.call("connect", open_shop.port, "", 7, "nowhere", "")
 
 
+@pytest.mark.extended
 def test_canal_python_cannot_log_in_where_a_password_is_wanted(shop: Shop, python: PythonConsumer) -> None:
     with pytest.raises(ClientError, match="Could not read bytes"):  # it sends the password as it is
         python.connect(shop.port, "", "secret")

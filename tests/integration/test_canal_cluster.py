@@ -16,8 +16,11 @@ from sluice.protocol.errors import ConnectionLostError
 from tests.clients.java import JavaConsumer
 from tests.clients.led import ClientError
 from tests.conftest import Database
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.servers import Server, ZooKeeper, nodes
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.extended
 
 NAME = "orders"
 ROOT = f"/otter/canal/destinations/{NAME}"

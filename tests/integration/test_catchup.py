@@ -15,9 +15,10 @@ from sluice.protocol.errors import PurgedError, SourceChangedError, UnknownBatch
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from tests.conftest import Database
+from tests.faults.harness import USUAL
 from tests.reading import config, embedded
 from tests.servers import Server
-from tests.source import eventually
+from tests.waiting import soon
 
 NAME = "example"
 CLIENT = 1001
@@ -54,7 +55,7 @@ async def next_ids(server: EmbeddedServer, client: int) -> list[int]:
 
 async def subscribed(server: EmbeddedServer, client: int = CLIENT, **options: Any) -> str:
     await server.subscribe(NAME, client, **options)
-    await eventually(lambda: server.status(NAME, client).position)
+    await soon(lambda: server.status(NAME, client).position)
     return server.status(NAME, client).position
 
 
@@ -64,7 +65,7 @@ def fill(source: Server, schema: str, first: int, last: int, size: int = 100) ->
             cursor.execute(f"INSERT INTO {schema}.numbers VALUES (%s, %s)", (number, "x" * size))
 
 
-@pytest.fixture(params=["mariadb118", "mysql97"])
+@pytest.fixture(params=USUAL)
 def source(request: pytest.FixtureRequest) -> Iterator[Server]:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Server)
@@ -97,7 +98,7 @@ async def test_range_that_left_the_ring_is_the_same(
         assert len(parts) == 4
         assert b"".join(pieces) == before
         await server.ack(NAME, CLIENT, position=end.to)
-        await eventually(lambda: server.destination_status(NAME).entries == 0)
+        await soon(lambda: server.destination_status(NAME).entries == 0)
         assert await read(server, start, end.to) == before
         assert [await read(server, part.from_, part.to) for part in reversed(parts)] == pieces[::-1]
         assert await read(server, start, (await mark(server, start, until=parts[0].to)).to) == pieces[0]
@@ -151,7 +152,7 @@ async def test_new_client_may_start_before_the_ring(source: Server, schema: str,
         batch = await server.get_without_ack(NAME, 2, timeout=1)  # the end of the last transaction may be left to read
         if batch.entries:
             await server.ack(NAME, 2, batch_id=batch.batch_id)
-        await eventually(lambda: server.status(NAME, 2).state == "attached")
+        await soon(lambda: server.status(NAME, 2).state == "attached")
         assert server.instances[NAME].catch_up.count == 0
         fill(source, schema, 21, 21)
         assert await next_ids(server, 2) == [21]
@@ -176,7 +177,7 @@ async def test_slow_client_leaves_the_ring_and_joins_it_again_under_load(
 
         async def consume_when_left_behind(client: int) -> list[int]:
             batch = await server.get_without_ack(NAME, client, timeout=10, batch_size=64)
-            await eventually(lambda: server.status(NAME, client).state != "attached")
+            await soon(lambda: server.status(NAME, client).state != "attached")
             with pytest.raises(UnknownBatchError):
                 await server.ack(NAME, client, batch_id=batch.batch_id)
             await server.ack(NAME, client, position=batch.to)
@@ -193,6 +194,7 @@ async def test_slow_client_leaves_the_ring_and_joins_it_again_under_load(
                     await server.ack(NAME, 2, batch_id=batch.batch_id)
 
 
+@pytest.mark.extended
 async def test_abandoned_clients_keep_neither_the_ring_nor_the_readers_from_others(
     source: Server, schema: str, tmp_path: Path
 ) -> None:
@@ -280,7 +282,7 @@ async def test_client_whose_place_was_purged_is_told_so_and_the_others_go_on(
                     await server.ack(NAME, CLIENT, batch_id=batch.batch_id)
 
         await asyncio.gather(asyncio.to_thread(fill, source, schema, 1, 600, 5000), consume(600))
-        await eventually(lambda: server.status(NAME, 2).state == "catching-up")
+        await soon(lambda: server.status(NAME, 2).state == "catching-up")
         file = await lose_log(source)
         with pytest.raises(PurgedError, match=rf"has purged the binlog at .* is {file}"):
             await server.get_without_ack(NAME, 2, timeout=20)
@@ -321,10 +323,10 @@ async def test_configured_reset_goes_on_after_a_gap_when_no_place_is_left(
     fill(source, schema, 1, 2)
     await lose_log(source)
     async with serving(source, schema, tmp_path, auto_reset_latest_pos_mode=True) as server:
-        await eventually(lambda: server.destination_status(NAME).state == "running")
+        await soon(lambda: server.destination_status(NAME).state == "running")
         assert {client: server.status(NAME, client).position for client in kept} == kept
         fill(source, schema, 3, 3)
-        await eventually(lambda: all(server.status(NAME, client).waiting.rows == 1 for client in kept))
+        await soon(lambda: all(server.status(NAME, client).waiting.rows == 1 for client in kept))
         for client in kept:
             batch = await server.get_without_ack(NAME, client)
             data = b"".join(batch.slices)

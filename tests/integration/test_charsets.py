@@ -31,7 +31,7 @@ def differences(server: Server, charset: str, *, prefix: bytes, pairs: bool) -> 
     return found
 
 
-@pytest.mark.parametrize("server", ["mysql97", "mariadb118"])
+@pytest.mark.parametrize("server", ["mysql97", pytest.param("mariadb118", marks=pytest.mark.extended)])
 def test_single_bytes_and_pairs_are_the_servers(server: str, request: pytest.FixtureRequest) -> None:
     running: Server = request.getfixturevalue(server)
     with running.connect() as connection, connection.cursor() as cursor:

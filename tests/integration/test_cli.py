@@ -8,8 +8,6 @@ import re
 import signal
 import socket
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,11 +22,12 @@ import urllib3
 from sluice.protocol.position import Position
 from sluice.store.log.files import frame, read_head
 from sluice.store.log.log import Limits, Log
+from tests import commands
 from tests.conftest import Database
 from tests.delivery import end_of_binlog
 from tests.servers import Server, ZooKeeper, nodes
+from tests.waiting import eventually
 
-SLUICE = (sys.executable, "-m", "sluice.server.cli")
 SECONDS = 90.0  # that anything may take
 STOP_SECONDS = 5.0
 
@@ -57,25 +56,15 @@ class Conf:
         text = "".join(f"{key.replace('__', '.')} = {value}\n" for key, value in lines.items())
         (self.folder / name / "instance.properties").write_text(text)
 
-    def start(self, *arguments: str, **environ: str) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str, **environ: str) -> commands.Command:
         """Start a command."""
-        return subprocess.Popen(
-            [*SLUICE, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"SLUICE_CONF": str(self.folder)} | environ,
-        )
+        return commands.Command(*arguments, environ={"SLUICE_CONF": str(self.folder)} | environ)
 
-    def run(self, *arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, *arguments: str, **environ: str) -> commands.Ended:
         """Run a command to its end."""
-        with self.start(*arguments, **environ) as process:
-            try:
-                out, err = process.communicate(timeout=SECONDS)
-            finally:
-                process.kill()
-        assert "Traceback" not in err, err
-        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+        done = commands.run(*arguments, environ={"SLUICE_CONF": str(self.folder)} | environ)
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
 
     @contextmanager
     def serving(self, **environ: str) -> Iterator["Serving"]:
@@ -125,10 +114,7 @@ class Serving:
 
     def wait_for(self, condition: Callable[[], object]) -> None:
         """Wait until ``condition`` holds."""
-        deadline = time.monotonic() + SECONDS
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        eventually(condition, lambda: self.call("GET", ""), SECONDS)
 
     def states(self) -> dict[str, str]:
         """The destinations with their states."""
@@ -349,7 +335,7 @@ def test_filter_try_shows_which_tables_match_and_why(conf: Conf, mariadb118: Ser
 def test_filter_try_checks_the_certificate_of_a_source_when_it_is_told_to(
     conf: Conf, mysql97: Server, authority: Path
 ) -> None:
-    def attempt(ca: Path) -> "subprocess.CompletedProcess[str]":
+    def attempt(ca: Path) -> commands.Ended:
         return conf.run("filter", "try", ".*", "--mysql", f"{mysql97.dsn}?sslMode=VERIFY_CA&sslCa={ca}")
 
     assert "tables match" in attempt(mysql97.data / "ca.pem").stdout
@@ -510,7 +496,7 @@ def test_a_snapshot_is_begun_watched_until_the_client_has_acked_it_and_cancelled
         assert serving.run(*command) == "no snapshot\n"
 
         @contextmanager
-        def begun(*options: str, **environ: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+        def begun(*options: str, **environ: str) -> Iterator[tuple[commands.Command, str]]:
             watching = conf.start(*command, f"{schema}.goods", *options, "--url", serving.url, **environ)
             try:
                 assert watching.stderr is not None

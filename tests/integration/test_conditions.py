@@ -19,7 +19,7 @@ from tests.conftest import Database
 from tests.delivery import deliver, execute, rows_of
 from tests.reading import config, embedded
 from tests.servers import Server
-from tests.source import eventually
+from tests.waiting import soon
 
 NAME, CLIENT = "example", 1001
 STORES: dict[str, dict[str, Any]] = {"memory": {}, "mixed": {"store": "mixed", "store_min_free": 0}}
@@ -49,7 +49,7 @@ def serving(source: Server, schema: str, folder: Path, **settings: Any) -> Abstr
 
 async def subscribed(server: EmbeddedServer, where: str, client: int = CLIENT, **options: Any) -> str:
     await server.subscribe(NAME, client, where=where, **options)
-    await eventually(lambda: server.status(NAME, client).position)
+    await soon(lambda: server.status(NAME, client).position)
     return server.status(NAME, client).position
 
 
@@ -111,7 +111,7 @@ async def test_a_range_is_the_same_wherever_it_is_read_from(
         assert b"".join(pieces) == before
         await server.position(NAME, CLIENT, after=start, until=until)
         await server.ack(NAME, CLIENT, position=until)
-        await eventually(lambda: server.destination_status(NAME).entries == 0)
+        await soon(lambda: server.destination_status(NAME).entries == 0)
         assert await read(server, start, until) == before
         assert [await read(server, part.from_, part.to) for part in reversed(parts)] == pieces[::-1]
         again = await server.splits(NAME, CLIENT, start, until, 4)
@@ -134,7 +134,7 @@ async def test_a_client_that_is_behind_the_ring_gets_the_rows_that_match(
         assert server.status(NAME, 1002).state == "catching-up"
         behind = await take(server, 100, 1002)
         assert ids(behind) == ids(first) == [i for i in range(1, 1001) if i * 7 % 10 == 4]
-        await eventually(lambda: server.status(NAME, 1002).state == "attached")
+        await soon(lambda: server.status(NAME, 1002).state == "attached")
         fill(source, schema, 1001, 1020)
         assert ids(await take(server, 2, 1002)) == ids(await take(server, 2)) == [1002, 1012]
 

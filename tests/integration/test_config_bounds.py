@@ -2,11 +2,8 @@
 
 import json
 import math
-import os
 import re
 import signal
-import subprocess
-import sys
 import typing
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ import urllib3
 from sluice.instance.settings import Settings
 from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.server.config import ServerConfig
+from tests.commands import Command
 from tests.servers import Server
 
 ELSEWHERE = {"canal.port", "sluice.http.port", "canal.instance.master.position"}
@@ -64,12 +62,7 @@ def test_the_server_runs_with_every_number_at_its_bound(which: str, mariadb118: 
         "canal.instance.standby.journal.name": "mysql-bin.000001",
     }
     (tmp_path / "canal.properties").write_text("".join(f"{key} = {it}\n" for key, it in (values | source).items()))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sluice.server.cli", "serve", "--conf", str(tmp_path)],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={name: it for name, it in os.environ.items() if not name.startswith("SLUICE_")},
-    )
+    process = Command("serve", "--conf", str(tmp_path))
     try:
         assert process.stderr is not None
         log = []

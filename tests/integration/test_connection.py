@@ -25,6 +25,15 @@ def check(server: Server, server_id: int = 0, **options: Any) -> None:
         connection.check(configuration, server_id)
 
 
+def refusal(server: Server) -> str:
+    """Why a server is not taken; empty when it is."""
+    try:
+        check(server)
+    except SourceError as error:
+        return str(error)
+    return ""
+
+
 @pytest.fixture
 def account(server: Server) -> Iterator[str]:
     """An account without any privilege; its password is its name."""
@@ -33,8 +42,9 @@ def account(server: Server) -> Iterator[str]:
     server.query("DROP USER poor@'%'")
 
 
-def test_a_server_in_order_passes(server: Server) -> None:
-    check(server)
+def test_a_server_in_order_passes(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    assert refusal(server) == ""
+    assert caplog.messages == []
 
 
 def test_a_source_without_a_free_connection_is_refused_with_what_helps() -> None:

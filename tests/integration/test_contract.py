@@ -26,6 +26,9 @@ from sluice.protocol.canal.packet_pb2 import Messages
 from tests.conftest import Database
 from tests.integration.test_end_to_end import Serving
 from tests.servers import Server
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.extended
 
 CLIENT = 1001
 LIVES = 8
@@ -131,8 +134,7 @@ def test_every_range_is_the_same_for_ever_though_both_sides_are_killed(  # noqa:
     writer = threading.Thread(target=write)
     try:
         client.subscribe()
-        while not client.status()["position"]:
-            time.sleep(0.05)
+        eventually(lambda: client.status()["position"])
         writer.start()
         for seed in range(1, LIVES + 1):
             command = [sys.executable, "-m", "tests.integration.test_contract", client_url(serving), str(checkpoint)]
@@ -154,11 +156,8 @@ def test_every_range_is_the_same_for_ever_though_both_sides_are_killed(  # noqa:
         writer.join()
         assert len(read(checkpoint)) > LIVES, "the lives were long enough to get work done"
         driver = subprocess.Popen([*command, "0"])
-        deadline = time.monotonic() + 60
-        while not (outputs := read(checkpoint)) or not any(written in it["ids"] for it in outputs):
-            assert driver.poll() is None
-            assert time.monotonic() < deadline, "the last rows never came"
-            time.sleep(0.2)
+        eventually(lambda: any(written in it["ids"] for it in read(checkpoint)), "the last rows")
+        outputs = read(checkpoint)
         driver.kill()
         driver.wait()
         assert [number for it in outputs for number in it["ids"]] == list(range(1, written + 1)), (

@@ -30,21 +30,23 @@ def test_collected_statements_lead_to_the_tables_that_the_server_has(name: str, 
     assert len(oracle.unknown) < 20, oracle.unknown
 
 
-def random_statements(server: Server, seed: int, count: int) -> None:
-    """Run so many that succeed; few of them may lead to unknown tables."""
+def random_statements(server: Server, seed: int, count: int) -> list[str]:
+    """Run so many that succeed; return those that lead to unknown tables."""
     with Oracle(server) as oracle:
         statements = Statements(seed, mariadb=server.mariadb, version=oracle.dialect.version)
         while oracle.ran < count:
             oracle.run(statements.next(oracle.tables))
-    assert len(oracle.unknown) < count / 20, oracle.unknown
+    return oracle.unknown
 
 
 def test_random_statements_lead_to_the_tables_that_the_server_has(mysql56: Server) -> None:
-    random_statements(mysql56, 1, 200)
+    unknown = random_statements(mysql56, 1, 200)
+    assert len(unknown) < 10, unknown
 
 
 @pytest.mark.extended
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ALL)
 def test_thousands_of_random_statements_do(name: str, request: pytest.FixtureRequest) -> None:
-    random_statements(request.getfixturevalue(name), 2, 2000)
+    unknown = random_statements(request.getfixturevalue(name), 2, 2000)
+    assert len(unknown) < 100, unknown

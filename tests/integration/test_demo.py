@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from tests.faults.harness import eventually
 from tests.servers import Server
+from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 CHANGES = {"Table_map", "Query"}

@@ -18,7 +18,7 @@ from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursor import Cursor
 from tests.reading import config, embedded
 from tests.servers import Server, next_second
-from tests.source import eventually
+from tests.waiting import soon
 
 NAME = "example"
 DEAD, SLOW, LIVING, NEW = 1, 2, 3, 4
@@ -45,13 +45,9 @@ def other(pair: tuple[Server, Server]) -> Server:
 def empty(server: Server) -> Server:
     """Start a new history on a server, with an empty table in it."""
     server.query("DROP DATABASE IF EXISTS shop")
-    reset(server)
+    server.reset_binlog()
     server.script("CREATE DATABASE shop;\nCREATE TABLE shop.t (id INT PRIMARY KEY, filler VARCHAR(2000));\n")
     return server
-
-
-def reset(server: Server) -> None:
-    server.query("RESET MASTER" if server.mariadb else "RESET BINARY LOGS AND GTIDS")
 
 
 def insert(server: Server, *numbers: int, size: int = 1) -> None:
@@ -70,7 +66,7 @@ def replicating(replica: Server, source: Server) -> Iterator[Callable[[], None]]
     names = ("MASTER", "SLAVE") if source.mariadb else ("SOURCE", "REPLICA")
     address = f"HOST='{source.host}', X_PORT={source.port}, X_USER='{source.user}', X_PASSWORD='{source.password}'"
     replica.query("DROP DATABASE shop")
-    reset(replica)
+    replica.reset_binlog()
     with replica.connect(user="root", password="") as connection, connection.cursor() as cursor:
 
         def run(sql: str) -> None:
@@ -115,7 +111,7 @@ async def is_refused(
     server: EmbeddedServer, client: int, kind: type[SluiceError], text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A client is told that it has lost its place; so is the log, once."""
-    await eventually(lambda: server.status(NAME, client).state == "gone")
+    await soon(lambda: server.status(NAME, client).state == "gone")
     status = server.status(NAME, client)
     assert status.problem == kind.type
     with pytest.raises(kind, match=text):
@@ -126,6 +122,7 @@ async def is_refused(
     assert "subscribe again" in told
 
 
+@pytest.mark.extended
 async def test_after_a_reset_those_of_the_old_history_are_refused_and_the_others_served(
     source: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -140,19 +137,19 @@ async def test_after_a_reset_those_of_the_old_history_are_refused_and_the_others
         await consume(server, LIVING, 2)
         kept = {client: server.status(NAME, client).position for client in (DEAD, SLOW, LIVING)}
     await asyncio.sleep(1.1)  # files are told apart by the second they were made in
-    reset(source)
+    source.reset_binlog()
     insert(source, 3, 4, 5, size=1000)
 
     # All are of the old history.
     async with serving(source, tmp_path) as server:
-        await eventually(lambda: server.destination_status(NAME).state == "error")
+        await soon(lambda: server.destination_status(NAME).state == "error")
         for client, position in kept.items():
             with pytest.raises(SourceChangedError, match="reset, restored"):
                 await server.get_without_ack(NAME, client, timeout=10)
             assert server.status(NAME, client).position == position
         # One begins again.
         await server.unsubscribe(NAME, LIVING)
-        await eventually(lambda: server.destination_status(NAME).state == "error")
+        await soon(lambda: server.destination_status(NAME).state == "error")
         subscribed = await server.subscribe(NAME, LIVING)
         assert subscribed["position"]
         insert(source, 6)
@@ -240,7 +237,7 @@ async def test_without_gtids_a_client_goes_on_at_another_source_only_when_it_sub
     meta = tmp_path / NAME / "meta.dat"
     meta.write_text(re.sub(r'"gtid":"[^"]*"', '"gtid":""', meta.read_text()))
     async with serving(other, tmp_path) as server:
-        await eventually(lambda: server.destination_status(NAME).state == "error")
+        await soon(lambda: server.destination_status(NAME).state == "error")
         for client in (DEAD, LIVING):
             with pytest.raises(SourceChangedError, match=r"another source.*no GTID set"):
                 await server.get_without_ack(NAME, client, timeout=10)
@@ -263,7 +260,7 @@ async def test_the_only_client_of_an_old_history_is_served_again_when_it_subscri
     empty(source)
     insert(source, *range(2, 9), size=2000)  # the place exists, with another meaning
     async with serving(source, tmp_path) as server:
-        await eventually(lambda: server.destination_status(NAME).state == "error")
+        await soon(lambda: server.destination_status(NAME).state == "error")
         with pytest.raises(SourceChangedError):
             await server.get_without_ack(NAME, DEAD)
         await server.unsubscribe(NAME, DEAD)

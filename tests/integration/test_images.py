@@ -83,7 +83,11 @@ def changes(found: list[tuple[str, RowChange]]) -> list[tuple[Image, Image, list
     ]
 
 
-def _check_images(server: Server, schema: str, folder: Path, image: str, written: Written) -> None:
+Images = list[tuple[Image, Image, list[str]]]
+
+
+def _images(server: Server, schema: str, folder: Path, image: str, written: Written) -> tuple[Images, Images]:
+    """What is delivered of what was written, and what should be."""
     execute(server, TABLES, database=schema)
     statements = [f"SET SESSION binlog_row_image = {image}", *(statement for statement, _ in written)]
     found = changes(rows_of(delivered(server, folder, schema, statements)))
@@ -93,20 +97,22 @@ def _check_images(server: Server, schema: str, folder: Path, image: str, written
             (before, before | after if "id" not in before and after else after, updated)
             for before, after, updated in expected
         ]
-    assert found == expected
+    return found, expected
 
 
 @pytest.mark.parametrize(("image", "written"), [("FULL", FULL), ("NOBLOB", NOBLOB), ("MINIMAL", MINIMAL)])
 def test_images_hold_what_the_server_logs(
     server: Server, database: Database, tmp_path: Path, image: str, written: Written
 ) -> None:
-    _check_images(server, database(server), tmp_path, image, written)
+    found, expected = _images(server, database(server), tmp_path, image, written)
+    assert found == expected
 
 
 def test_an_image_without_repetition_holds_what_has_changed(
     mariadb118: Server, database: Database, tmp_path: Path
 ) -> None:
-    _check_images(mariadb118, database(mariadb118), tmp_path, "FULL_NODUP", NODUP)
+    found, expected = _images(mariadb118, database(mariadb118), tmp_path, "FULL_NODUP", NODUP)
+    assert found == expected
 
 
 Message = tuple[str, list[str] | None, list[Image], list[Image] | None, list[str] | None]

@@ -29,8 +29,9 @@ from sluice.store.cursor import split_memory
 from sluice.store.status import ClientStatus
 from tests import certificates
 from tests.servers.kafka import Kafka
-from tests.source import Source, eventually, start_embedded
+from tests.source import Source, start_embedded
 from tests.unit.outputs.test_kafka_target import batch
+from tests.waiting import soon
 
 NAME = "example"
 _numbers = itertools.count(1)
@@ -86,12 +87,12 @@ class Setup:
         return f"{status.state}: {status.error}"
 
     async def fails(self, state: str) -> str:
-        await eventually(lambda: self.error.startswith(f"{state}: ") and self.error != f"{state}: ")
+        await soon(lambda: self.error.startswith(f"{state}: ") and self.error != f"{state}: ")
         return self.error.partition(": ")[2]
 
     async def delivered(self) -> list[list[int]]:
         """Wait until all is confirmed; return the numbers in each partition."""
-        await eventually(lambda: (clients := self.clients()) and not clients[0].lag.entries)
+        await soon(lambda: (clients := self.clients()) and not clients[0].lag.entries)
         values = await asyncio.to_thread(self.kafka.read, self.topic)
         return [[int(row["id"]) for it in found for row in json.loads(it)["data"]] for found in values]
 
@@ -105,6 +106,7 @@ async def setup(tmp_path: Path, kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -
     await embedded.close()
 
 
+@pytest.mark.extended
 async def test_a_topic_that_was_never_seen_is_made_as_the_brokers_make_topics(setup: Setup) -> None:
     await setup.start()
     setup.source.put(5)
@@ -144,7 +146,7 @@ async def test_what_the_library_says_of_itself_is_shown_also_while_nothing_is_se
     setup.source.put(5)
     await setup.delivered()
     shown: Callable[[], Mapping[str, float]] = lambda: setup.outputs.status(NAME)[0].statistics  # noqa: E731
-    await eventually(lambda: shown().get("record-send-total") == 5)
+    await soon(lambda: shown().get("record-send-total") == 5)
     assert shown()["connection-count"] == 1
     assert shown()["outgoing-byte-total"] > 5 * 100
     assert 0 < shown()["buffer-available-bytes"] <= 32 << 20
@@ -168,6 +170,7 @@ async def test_a_topic_that_is_deleted_is_an_error_until_it_exists_again(setup: 
     assert await setup.delivered() == [[2]]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("made", [False, True])
 async def test_a_topic_that_is_deleted_while_its_output_is_away_is_a_loss_that_is_named(
     setup: Setup, *, made: bool
@@ -328,6 +331,7 @@ async def test_a_setting_that_librdkafka_refuses_is_an_error(setup: Setup) -> No
     assert "compression" in await setup.fails("error")
 
 
+@pytest.mark.extended
 async def test_a_second_producer_of_the_same_transactions_ends_the_first(setup: Setup, tmp_path: Path) -> None:
     await setup.start(transactional=True, transactional_id=setup.topic)
     setup.source.put(1)
@@ -336,7 +340,7 @@ async def test_a_second_producer_of_the_same_transactions_ends_the_first(setup: 
     await asyncio.to_thread(other.open, "", 1)
     setup.source.put(1)
     retried: Callable[[], bool] = lambda: setup.outputs.status(NAME)[0].retries > 0  # noqa: E731
-    await eventually(retried)
+    await soon(retried)
     assert await setup.delivered() == [[0, 1]]
     other.abandon()
     other.close()
@@ -399,11 +403,12 @@ class TestPositions:
             expected = {"position": str(cursor.position), "gtids": "", "epoch": epoch, "moved": ""}
             assert (await self.records(setup))[-1] == expected
 
+    @pytest.mark.extended
     async def test_an_output_that_starts_keeps_out_servers_of_earlier_epochs_before_it_sends(
         self, setup: Setup
     ) -> None:
         await self.start(setup)
-        await eventually(lambda: setup.error == "running: ")
+        await soon(lambda: setup.error == "running: ")
         epoch = setup.embedded.epoch(NAME)
         assert await self.records(setup) == [{"position": "", "gtids": "", "epoch": epoch, "moved": ""}]
         former = make(setup.output(transactional=True, transactional_id=setup.topic), lambda: "")
@@ -468,6 +473,7 @@ class TestPositions:
         setup.source.put(1)
         assert await setup.delivered() == [[0, 1, 2]]
 
+    @pytest.mark.extended
     async def test_a_cursor_that_is_moved_by_hand_wins_once(
         self, setup: Setup, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -487,14 +493,16 @@ class TestPositions:
         setup.source.put(1)
         assert await setup.delivered() == [[0, 1, 0, 1, 2]]
 
+    @pytest.mark.extended
     async def test_a_running_output_follows_its_cursor_when_that_is_moved(self, setup: Setup) -> None:
         await self.begin(setup)
         await setup.embedded.seek(NAME, 1001, "earliest")
-        await eventually(lambda: setup.embedded.status(NAME, 1001).lag.entries == 0)
+        await soon(lambda: setup.embedded.status(NAME, 1001).lag.entries == 0)
         setup.source.put(1)
         found = await setup.delivered()
         assert found == [[0, 1, 0, 1, 2]]
 
+    @pytest.mark.extended
     async def test_what_a_running_output_sends_after_a_move_is_noted_as_sent_after_it(self, setup: Setup) -> None:
         """Else it would send that once more, if it ended before the cursor is stored."""
         await self.begin(setup)
@@ -504,6 +512,7 @@ class TestPositions:
         (*_, last) = await self.records(setup)
         assert last["moved"] == split_memory(move)[0]
 
+    @pytest.mark.extended
     async def test_a_record_of_a_later_epoch_stops_the_output_until_the_cursor_is_moved(self, setup: Setup) -> None:
         await self.begin(setup)
         (*_, last) = await self.records(setup)
@@ -526,6 +535,7 @@ class TestPositions:
         assert f"the record {setup.topic}/{NAME}/mq at offset " in text
         assert "is not one of Sluice" in text
 
+    @pytest.mark.extended
     @pytest.mark.parametrize("made", [False, True])
     async def test_a_topic_that_has_lost_the_place_stops_the_output(self, setup: Setup, *, made: bool) -> None:
         await self.begin(setup)
@@ -542,6 +552,7 @@ class TestPositions:
         setup.source.put(1)
         assert await setup.delivered() == [[0, 1, 3]]
 
+    @pytest.mark.extended
     async def test_a_topic_that_is_not_compacted_stops_the_output(self, setup: Setup) -> None:
         await self.begin(setup)
         setup.kafka.alter(positions.TOPIC, cleanup_policy="delete")
@@ -556,6 +567,7 @@ class TestPositions:
         setup.source.put(1)
         assert await setup.delivered() == [[0, 1, 2]]
 
+    @pytest.mark.extended
     async def test_a_transaction_of_another_output_that_is_open_hides_no_record(self, setup: Setup) -> None:
         other = Producer({"bootstrap.servers": setup.kafka.servers, "transactional.id": f"{setup.topic}-other"})
         await asyncio.to_thread(other.init_transactions)
@@ -655,7 +667,7 @@ async def test_a_record_that_the_user_may_not_write_is_named(setup: Setup, kafka
             "sasl.password": Kafka.password,
         }
         await setup.start()
-        await eventually(lambda: setup.error == "running: ")
+        await soon(lambda: setup.error == "running: ")
         place = setup.source.end()
         setup.source.put(1)
         text = await setup.fails("error")

@@ -6,8 +6,8 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import urllib3
@@ -17,19 +17,21 @@ from tests.pages import ROOT
 from tests.servers import Server
 from tests.servers.kafka import Kafka
 from tests.servers.server import free_port
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.extended
 
 
 def wait_for_output(port: str) -> None:
     """Wait until the output delivers: it begins at the source's end."""
-    deadline = time.monotonic() + 60
-    status = {}
-    while time.monotonic() < deadline:
+    status: dict[str, Any] = {}
+
+    def runs() -> bool:
         with contextlib.suppress(OSError, urllib3.exceptions.HTTPError):
-            status = urllib3.request("GET", f"http://127.0.0.1:{port}/v1/destinations/shop", retries=False).json()
-            if [it["state"] for it in status.get("outputs", ())] == ["running"]:
-                return
-        time.sleep(0.05)
-    pytest.fail(f"the output does not run after 60 s: {status}")
+            status.update(urllib3.request("GET", f"http://127.0.0.1:{port}/v1/destinations/shop", retries=False).json())
+        return [it["state"] for it in status.get("outputs", ())] == ["running"]
+
+    eventually(runs, lambda: f"the output: {status}")
 
 
 def test_what_the_page_configures_brings_a_change_into_its_consumer(

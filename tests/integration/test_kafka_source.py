@@ -1,8 +1,6 @@
 """TiDB's secondary binlog as a source of Sluice, on a real broker: what is delivered, and where it goes on."""
 
 import itertools
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,9 +18,10 @@ from sluice.protocol.tidb.entries import EntryEncoder
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Ring
+from tests import commands
 from tests.servers.kafka import Kafka
-from tests.source import eventually
 from tests.tidb import captured, ddl, dml, produce, table
+from tests.waiting import soon
 
 _numbers = itertools.count(1)
 
@@ -106,7 +105,7 @@ async def test_after_a_restart_it_goes_on_after_what_was_acked_and_drops_repetit
     async with serving(kafka, topic, tmp_path) as server:
         produce(kafka, topic, map(row, (10, 20, 30)))
         assert ids(await take(server, 3)) == [10, 20, 30]
-        await eventually((tmp_path / "example" / "meta.dat").exists)
+        await soon((tmp_path / "example" / "meta.dat").exists)
     produce(kafka, topic, map(row, (20, 30, 40)))
     async with serving(kafka, topic, tmp_path) as server:
         assert ids(await take(server, 1, ack=False)) == [40]
@@ -128,7 +127,7 @@ async def test_what_retention_has_removed_is_an_error_or_a_recorded_gap(
         assert ids(await take(server, 2, ack=False)) == [30, 40]
     kafka.truncate(topic, 3)
     async with serving(kafka, topic, tmp_path) as server:
-        await eventually(lambda: "begins with the commit_ts 40 at offset 3" in error_of(server))
+        await soon(lambda: "begins with the commit_ts 40 at offset 3" in error_of(server))
     async with serving(kafka, topic, tmp_path, **{"canal.auto.reset.latest.pos.mode": True}) as server:
         gap, change = await take(server, 2)
         assert "begins with the commit_ts 40 at offset 3, after 20" in gap.header_props["sluice.gap"]
@@ -178,7 +177,7 @@ async def test_an_undecodable_record_is_an_error_with_its_offset(kafka: Kafka, t
     async with serving(kafka, topic, tmp_path) as server:
         produce(kafka, topic, [row(10), b"hello", row(20)])
         assert ids(await take(server, 1)) == [10]
-        await eventually(lambda: f"topic {topic}, offset 1: not a record" in error_of(server))
+        await soon(lambda: f"topic {topic}, offset 1: not a record" in error_of(server))
 
 
 def test_check_asks_the_brokers(kafka: Kafka, topic: str, tmp_path: Path) -> None:
@@ -190,8 +189,7 @@ def test_check_asks_the_brokers(kafka: Kafka, topic: str, tmp_path: Path) -> Non
             f"sluice.instance.source = kafka\nsluice.instance.kafka.topic = {name}\n"
             f"sluice.instance.kafka.brokers = {kafka.servers}\n"
         )
-        command = [sys.executable, "-m", "sluice.server.cli", "check", "--conf", str(tmp_path)]
-        found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+        found = commands.run("check", "--conf", str(tmp_path))
         assert (found.returncode, text in found.stdout) == (status, True), found.stdout
 
 

@@ -14,7 +14,9 @@ import pytest
 
 from tests.conftest import Database
 from tests.servers import Server
-from tests.source import eventually
+from tests.waiting import soon
+
+pytestmark = pytest.mark.extended
 
 LIVES = 8
 CONSUMER = """
@@ -103,7 +105,7 @@ async def test_kill_at_random_moments_under_load(  # noqa: PLR0915
 
     first = await start()  # subscribes before the first row
     stored = tmp_path / "example" / "meta.dat"
-    await eventually(lambda: stored.exists() and '"position"' in stored.read_text(), 60)
+    await soon(lambda: stored.exists() and '"position"' in stored.read_text(), seconds=60)
     first.kill()
     await first.communicate()
     writing.set()

@@ -104,6 +104,7 @@ def test_tasks_of_an_earlier_run_are_refused(setup: Setup) -> None:
     assert setup.rows() == []
 
 
+@pytest.mark.extended
 def test_a_chunk_goes_on_after_its_last_row_when_either_side_is_lost(setup: Setup) -> None:
     table = setup.table("name VARCHAR(20) PRIMARY KEY, v MEDIUMTEXT")
     rows = ", ".join(f"('{i:05}', REPEAT('{i % 10}', 20000))" for i in range(1500))

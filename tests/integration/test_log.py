@@ -20,14 +20,15 @@ from sluice.store.log import log as log_module
 from sluice.store.log.files import read_block, read_head
 from sluice.store.log.log import Extent
 from tests.conftest import Database
+from tests.faults.harness import USUAL
 from tests.reading import config, embedded
 from tests.servers import Server
-from tests.source import eventually
+from tests.waiting import soon
 
 NAME, CLIENT = "example", 1001
 
 
-@pytest.fixture(params=["mariadb118", "mysql97"])
+@pytest.fixture(params=USUAL)
 def source(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server whose events have the names of columns: rows of any time are read with them."""
     found = request.getfixturevalue(request.param)
@@ -71,7 +72,7 @@ async def purge(source: Server) -> None:
         source.query(f"PURGE BINARY LOGS TO '{name}'")
         return bool(source.query("SHOW BINARY LOGS")[0][0] == name)
 
-    await eventually(is_done)
+    await soon(is_done)
 
 
 def extent(server: EmbeddedServer) -> Extent:
@@ -84,7 +85,7 @@ async def logged(server: EmbeddedServer, source: Server, schema: str, last: int)
     """Write a row, and wait until the log has it: all before is there, too."""
     fill(source, schema, last, last, 1)
     end = await server.instances[NAME].source_end()
-    await eventually(lambda: bool(stretches := extent(server).stretches) and stretches[-1][1] >= end)
+    await soon(lambda: bool(stretches := extent(server).stretches) and stretches[-1][1] >= end)
 
 
 async def fill_in_runs(server: EmbeddedServer, source: Server, schema: str, last: int) -> None:
@@ -113,7 +114,7 @@ async def test_changes_are_kept_without_any_client_and_after_the_source_has_purg
     source: Server, schema: str, tmp_path: Path
 ) -> None:
     async with logging(source, schema, tmp_path) as server:
-        await eventually(lambda: server.destination_status(NAME).state == "running")
+        await soon(lambda: server.destination_status(NAME).state == "running")
         await asyncio.to_thread(fill, source, schema, 1, 1500)  # four times what the ring holds
         await logged(server, source, schema, 1501)
         await purge(source)
@@ -129,7 +130,7 @@ async def test_a_slow_client_does_not_hold_the_others_back_and_misses_nothing(
     async with logging(source, schema, tmp_path, store=store) as server:
         await server.subscribe(NAME, CLIENT)
         await server.subscribe(NAME, 1002)
-        await eventually(lambda: server.status(NAME, 1002).position)
+        await soon(lambda: server.status(NAME, 1002).position)
         writing = asyncio.create_task(asyncio.to_thread(fill, source, schema, 1, 1500))
         assert await take(server, 1500) == list(range(1, 1501))
         await writing
@@ -137,7 +138,7 @@ async def test_a_slow_client_does_not_hold_the_others_back_and_misses_nothing(
         await purge(source)
         assert server.status(NAME, 1002).state == "catching-up"
         assert await take(server, 1501, 1002) == list(range(1, 1502))
-        await eventually(lambda: server.status(NAME, 1002).state == "attached")
+        await soon(lambda: server.status(NAME, 1002).state == "attached")
 
 
 async def test_nobody_is_given_what_is_not_on_the_disk_if_that_is_configured(
@@ -151,14 +152,14 @@ async def test_nobody_is_given_what_is_not_on_the_disk_if_that_is_configured(
 
     async with logging(source, schema, tmp_path, store="file") as server:
         await server.subscribe(NAME, CLIENT)
-        await eventually(lambda: server.status(NAME, CLIENT).position)
+        await soon(lambda: server.status(NAME, CLIENT).position)
         begin = server.status(NAME, CLIENT).position
         fill(source, schema, 1, 1, 1)
         assert await take(server, 1) == [1]
         monkeypatch.setattr(os, "fdatasync", wait_and_sync)
         size = extent(server).bytes
         fill(source, schema, 2, 2, 1)
-        await eventually(lambda: extent(server).bytes > size)
+        await soon(lambda: extent(server).bytes > size)
         await server.subscribe(NAME, 1002, start=begin)
         assert not (await server.get_without_ack(NAME, CLIENT, timeout=0.5)).entries
         assert await take(server, 1, 1002) == [1]
@@ -173,12 +174,12 @@ async def test_clients_are_served_after_a_restart_while_the_source_is_down(
 ) -> None:
     async with logging(source, schema, tmp_path) as server:
         await server.subscribe(NAME, CLIENT)
-        await eventually(lambda: server.status(NAME, CLIENT).position)
+        await soon(lambda: server.status(NAME, CLIENT).position)
         await asyncio.to_thread(fill, source, schema, 1, 20)
         await logged(server, source, schema, 21)
     async with logging(source, schema, tmp_path, master_address="127.0.0.1:1") as server:
         assert await take(server, 21) == list(range(1, 22))
-        await eventually(lambda: server.destination_status(NAME).state == "error")
+        await soon(lambda: server.destination_status(NAME).state == "error")
     await asyncio.to_thread(fill, source, schema, 22, 30)
     async with logging(source, schema, tmp_path) as server:
         assert await take(server, 9) == list(range(22, 31))
@@ -190,7 +191,7 @@ async def test_a_range_is_read_from_the_log_when_the_source_has_purged_it(
 ) -> None:
     async with logging(source, schema, tmp_path) as server:
         await server.subscribe(NAME, CLIENT)
-        await eventually(lambda: server.status(NAME, CLIENT).position)
+        await soon(lambda: server.status(NAME, CLIENT).position)
         begin = server.status(NAME, CLIENT).position
         await asyncio.to_thread(fill, source, schema, 1, 100)
         assert await take(server, 100) == list(range(1, 101))
@@ -207,7 +208,7 @@ async def test_what_the_source_has_purged_meanwhile_is_a_gap_and_the_log_goes_on
 ) -> None:
     async with logging(source, schema, tmp_path) as server:
         await server.subscribe(NAME, CLIENT)
-        await eventually(lambda: server.status(NAME, CLIENT).position)
+        await soon(lambda: server.status(NAME, CLIENT).position)
         fill(source, schema, 1, 3, 1)
         await logged(server, source, schema, 4)
         ((_, end),) = extent(server).stretches
@@ -215,7 +216,7 @@ async def test_what_the_source_has_purged_meanwhile_is_a_gap_and_the_log_goes_on
     await purge(source)
     fill(source, schema, 7, 8, 1)
     async with logging(source, schema, tmp_path) as server:
-        await eventually(lambda: server.destination_status(NAME).state == "running")
+        await soon(lambda: server.destination_status(NAME).state == "running")
         await logged(server, source, schema, 9)
         before, after = extent(server).stretches
         assert before[1] == end
@@ -233,7 +234,7 @@ async def test_a_damaged_block_is_named_and_the_source_serves_what_it_held(
 ) -> None:
     async with logging(source, schema, tmp_path) as server:
         await server.subscribe(NAME, CLIENT)
-        await eventually(lambda: server.status(NAME, CLIENT).position)
+        await soon(lambda: server.status(NAME, CLIENT).position)
         start = server.status(NAME, CLIENT).position
         await asyncio.to_thread(fill, source, schema, 1, 30)
         await logged(server, source, schema, 31)
@@ -255,7 +256,7 @@ async def test_a_client_whose_changes_neither_the_log_nor_the_source_has_is_told
 ) -> None:
     async with logging(source, schema, tmp_path) as server:
         await server.subscribe(NAME, CLIENT)
-        await eventually(lambda: server.status(NAME, CLIENT).position)
+        await soon(lambda: server.status(NAME, CLIENT).position)
         start = server.status(NAME, CLIENT).position
         await asyncio.to_thread(fill, source, schema, 1, 30)
         await logged(server, source, schema, 31)
@@ -263,7 +264,7 @@ async def test_a_client_whose_changes_neither_the_log_nor_the_source_has_is_told
     for path in (tmp_path / NAME / "log").iterdir():
         path.unlink()
     async with logging(source, schema, tmp_path) as server:
-        await eventually(lambda: server.destination_status(NAME).state == "running")
+        await soon(lambda: server.destination_status(NAME).state == "running")
         await logged(server, source, schema, 32)
         assert extent(server).stretches[0][0] > Position.parse(start)
         await purge(source)
@@ -276,7 +277,7 @@ async def test_a_log_that_another_process_uses_or_that_is_of_another_destination
     source: Server, schema: str, tmp_path: Path
 ) -> None:
     async with logging(source, schema, tmp_path, store_dir=tmp_path / "logs") as server:
-        await eventually(lambda: server.destination_status(NAME).state == "running")
+        await soon(lambda: server.destination_status(NAME).state == "running")
         await logged(server, source, schema, 1)
         with pytest.raises(ConfigError, match="another process uses the log in"):
             async with logging(source, schema, tmp_path / "other", store_dir=tmp_path / "logs"):
@@ -294,7 +295,7 @@ async def test_the_status_says_what_the_log_holds_and_files_go_on_request(
 ) -> None:
     monkeypatch.setattr(log_module, "FILE_SIZE", 100_000)
     async with logging(source, schema, tmp_path) as server:
-        await eventually(lambda: server.destination_status(NAME).state == "running")
+        await soon(lambda: server.destination_status(NAME).state == "running")
         await fill_in_runs(server, source, schema, 200)
         status = server.destination_status(NAME).log
         assert status is not None
@@ -319,7 +320,7 @@ async def test_a_protected_client_keeps_what_it_needs_and_one_that_is_not_is_gon
     async with logging(source, schema, tmp_path, store_max_bytes=300_000) as server:
         await server.subscribe(NAME, CLIENT)
         await server.subscribe(NAME, 1002)
-        await eventually(lambda: server.status(NAME, 1002).position)
+        await soon(lambda: server.status(NAME, 1002).position)
         await asyncio.to_thread(fill, source, schema, 1, 5)
         assert await take(server, 5) == await take(server, 5, 1002) == list(range(1, 6))
         await server.protect(NAME, CLIENT, protected=True)
@@ -371,11 +372,11 @@ async def test_files_are_compressed_when_they_are_full_and_serve_as_before(
     monkeypatch.setattr(instance_log, "RESTING", 0.1)
     async with logging(source, schema, tmp_path, store_compression="zstd") as server:
         await server.subscribe(NAME, CLIENT)
-        await eventually(lambda: server.status(NAME, CLIENT).position)
+        await soon(lambda: server.status(NAME, CLIENT).position)
         start = server.status(NAME, CLIENT).position
         await fill_in_runs(server, source, schema, 500)
         assert await take(server, 500) == list(range(1, 501))
-        await eventually(lambda: all(it.name.endswith(".zst.log") for it in extent(server).files[:-1]), 20)
+        await soon(lambda: all(it.name.endswith(".zst.log") for it in extent(server).files[:-1]), seconds=20)
         assert len(extent(server).files) > 2
         assert extent(server).bytes < 1_000_000
         await purge(source)
@@ -395,7 +396,7 @@ async def test_a_transaction_larger_than_the_ring_is_read_in_pieces_also_after_a
 
     async with logging(source, schema, tmp_path) as server:
         await server.subscribe(NAME, CLIENT)
-        await eventually(lambda: server.status(NAME, CLIENT).position)
+        await soon(lambda: server.status(NAME, CLIENT).position)
         await asyncio.to_thread(write)  # 9 MB
         await logged(server, source, schema, 3001)
         found = await take(server, 1500)
@@ -403,14 +404,14 @@ async def test_a_transaction_larger_than_the_ring_is_read_in_pieces_also_after_a
         assert Position.parse(position).n > 0, "inside the transaction"
         await purge(source)
         newest = source.query("SHOW BINARY LOGS")[0][0]
-        await eventually(lambda: extent(server).stretches[-1][1].file == newest)
+        await soon(lambda: extent(server).stretches[-1][1].file == newest)
     async with logging(source, schema, tmp_path) as server:
         again = await take(server, 3001)
         assert again == list(range(1, 3002)), "the durable cursor is before the transaction"
         assert found == list(range(1, len(found) + 1))
         await server.seek(NAME, CLIENT, position)
         assert await take(server, 3001 - len(found)) == list(range(len(found) + 1, 3002))
-        await eventually(lambda: server.status(NAME, CLIENT).state == "attached")
+        await soon(lambda: server.status(NAME, CLIENT).state == "attached")
 
 
 async def test_a_changed_filter_is_said_in_the_stream_and_what_was_delivered_before_stays(
@@ -421,14 +422,14 @@ async def test_a_changed_filter_is_said_in_the_stream_and_what_was_delivered_bef
     async with logging(source, schema, tmp_path) as server:
         for client in (CLIENT, 1002):
             await server.subscribe(NAME, client)
-        await eventually(lambda: server.status(NAME, CLIENT).position)
+        await soon(lambda: server.status(NAME, CLIENT).position)
         begin = server.status(NAME, CLIENT).position
         source.query(f"INSERT INTO {schema}.others VALUES (1, '')")
         await logged(server, source, schema, 2)
         assert await take(server, 2) == [1, 2]
         end = server.status(NAME, CLIENT).position
     async with logging(source, schema, tmp_path, **narrow) as server:
-        await eventually(lambda: server.destination_status(NAME).state == "running")
+        await soon(lambda: server.destination_status(NAME).state == "running")
         source.query(f"INSERT INTO {schema}.others VALUES (3, '')")
         await logged(server, source, schema, 4)
         batch = await server.get_without_ack(NAME, CLIENT, timeout=10)
@@ -440,7 +441,7 @@ async def test_a_changed_filter_is_said_in_the_stream_and_what_was_delivered_bef
         assert [row.after["id"] for row in decode_rows(b"".join(pieces)) if row.after] == [1, 2], "from the log"
         await server.prune_log(NAME, 1)
     async with logging(source, schema, tmp_path, **narrow) as server:  # without what readers had in memory
-        await eventually(lambda: server.destination_status(NAME).state == "running")
+        await soon(lambda: server.destination_status(NAME).state == "running")
         with pytest.raises(ReshapedError, match=rf"up to {re.escape(end)}.*{re.escape(key)} is '.*', was not set"):
             _ = [it async for it in server.rows(NAME, CLIENT, begin, end)]
         await server.seek(NAME, 1002, begin)

@@ -1,13 +1,12 @@
 """`sluice migrate` on the conf folder of a Canal: what it says, and by its exit status, whether it can be."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from tests import commands
 from tests.conftest import Database
 from tests.servers import Server, ZooKeeper, nodes
 
@@ -96,8 +95,7 @@ def write_meta(conf: Path, *cursors: Event | None, table_filter: str = "") -> No
 
 
 def migrate(conf: Path, *options: str) -> Run:
-    command = [sys.executable, "-m", "sluice.server.cli", "migrate", "--from", str(conf), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = commands.run("migrate", "--from", str(conf), *options)
     return Run(done.returncode, (done.stdout + done.stderr).splitlines())
 
 

@@ -11,6 +11,7 @@ import pytest
 from sluice.instance.quarantine import path_of
 from sluice.instance.sink.filters import TableFilter
 from sluice.instance.status import ParserStatus
+from sluice.protocol.canal.entry_pb2 import EventType, RowChange
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 from tests.conftest import Database
@@ -130,6 +131,9 @@ def test_a_change_logged_as_a_statement_is_counted_and_delivered_as_text(
         )
         reading.wait_for(f"INSERT {name}.t")
         reading.wait(lambda: reading.parser.status.dml_statements == 1)
+        (insert,) = [it for it in reading.entries() if it.header.eventType == EventType.INSERT]
+        assert RowChange.FromString(insert.storeValue).sql == "INSERT INTO t VALUES (1)"
+        assert reading.rows() == [f"INSERT {name}.t"]
 
 
 def test_the_parser_counts_and_does_not_lag_while_the_source_is_quiet(
@@ -219,6 +223,7 @@ def test_a_parser_goes_on_after_its_own_last_slot_though_another_has_put_since(
         assert reading.rows() == [f"INSERT {name}.t 1", f"INSERT {name}.t 2"]
 
 
+@pytest.mark.extended
 def test_a_restart_of_the_source_is_survived(mysql97: Server, database: Database, tmp_path: Path) -> None:
     name = database(mysql97)
     mysql97.query("CREATE TABLE t (id INT)", database=name)

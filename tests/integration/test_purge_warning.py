@@ -12,7 +12,7 @@ from sluice.protocol.position import Position
 from tests.conftest import Database
 from tests.reading import config, embedded
 from tests.servers import Server, next_second
-from tests.source import eventually
+from tests.waiting import soon
 
 NAME, CLIENT = "example", 1001
 EXTENDED = ("mysql97", "mysql57", "mysql56", "mariadb1011")
@@ -45,7 +45,7 @@ async def test_a_cursor_in_a_file_that_is_over_has_until_that_file_expires(
     server.query("FLUSH BINARY LOGS")  # the file is not the oldest one
     async with embedded(config(server, tmp_path, filter_regex=rf"{schema}\..*")) as sluice:
         await sluice.subscribe(NAME, CLIENT)
-        await eventually(lambda: sluice.status(NAME, CLIENT).position)
+        await soon(lambda: sluice.status(NAME, CLIENT).position)
         place = Position.parse(sluice.status(NAME, CLIENT).position)
         parser = sluice.instances[NAME].running_parser()
         assert parser.expiries([place]) == [None], "it is in the file that is written"
@@ -58,7 +58,7 @@ async def test_a_cursor_in_a_file_that_is_over_has_until_that_file_expires(
         assert 0 <= time.time() + keeps - expiry.at < 20
         assert not sluice.destination_status(NAME).threats
         monkeypatch.setattr(purges, "SOON", 1.1)
-        await eventually(lambda: CLIENT in sluice.destination_status(NAME).threats)
+        await soon(lambda: CLIENT in sluice.destination_status(NAME).threats)
         server.purge_binlogs(place.file)
         assert parser.expiries([place]) == [Expiry(0.0, keeps)], "nothing older is left"
-        await eventually(lambda: "any time" in sluice.destination_status(NAME).threats[CLIENT].text)
+        await soon(lambda: "any time" in sluice.destination_status(NAME).threats[CLIENT].text)

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import time
 from pathlib import Path
 
 import pymysql
@@ -11,6 +10,7 @@ import urllib3
 
 from tests.pages import Shell, shape, steps
 from tests.servers.server import free_port
+from tests.waiting import eventually
 
 ELSEWHERE = {"make demo", "make test"}
 """Commands that have a test of their own, or are the tests."""
@@ -20,16 +20,16 @@ PORTS = {"3307": str(free_port()), "11180": str(free_port())}
 
 def wait_for(what: str) -> None:
     """Wait as the reader would: for the database, or for the server with its destination."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+
+    def is_ready() -> bool:
         with contextlib.suppress(OSError, pymysql.MySQLError, urllib3.exceptions.HTTPError):
             if "tests.servers" in what:
                 pymysql.connect(host="127.0.0.1", port=int(PORTS["3307"]), user="cdc", password="cdc").close()
-                return
-            if urllib3.request("GET", f"http://127.0.0.1:{PORTS['11180']}/readyz", retries=False).status == 200:
-                return
-        time.sleep(0.05)
-    pytest.fail(f"not ready after 60 s: {what}")
+                return True
+            return urllib3.request("GET", f"http://127.0.0.1:{PORTS['11180']}/readyz", retries=False).status == 200
+        return False
+
+    eventually(is_ready, what)
 
 
 @pytest.mark.timeout(300)

@@ -10,7 +10,7 @@ from sluice.server.embedded import EmbeddedServer
 from tests.conftest import Database
 from tests.reading import config, embedded
 from tests.servers import Server
-from tests.source import eventually
+from tests.waiting import soon
 
 NAME = "example"
 CLIENT = 1001
@@ -26,12 +26,8 @@ CLIENT = 1001
 def source(request: pytest.FixtureRequest) -> Server:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Server)
-    reset(found)
+    found.reset_binlog()
     return found
-
-
-def reset(source: Server) -> None:
-    source.query("RESET BINARY LOGS AND GTIDS" if source.name == "mysql97" else "RESET MASTER")
 
 
 def serving(source: Server, schema: str, folder: Path) -> AbstractAsyncContextManager[EmbeddedServer]:
@@ -48,7 +44,7 @@ async def test_the_end_of_another_history_does_not_end_what_was_read(
     source.query(f"CREATE TABLE {schema}.numbers (id INT AUTO_INCREMENT PRIMARY KEY)")
     async with serving(source, schema, tmp_path) as server:
         await server.subscribe(NAME, CLIENT)
-        await eventually(lambda: server.status(NAME, CLIENT).position)
+        await soon(lambda: server.status(NAME, CLIENT).position)
         begin = server.status(NAME, CLIENT).position
         for _ in range(files - 1):
             source.query("FLUSH BINARY LOGS")
@@ -60,7 +56,7 @@ async def test_the_end_of_another_history_does_not_end_what_was_read(
             found = await server.position(NAME, CLIENT, after=found.range.to, until=str(end), timeout=10)
         await server.ack(NAME, CLIENT, position=str(end))
         await wait_a_second(source)
-        reset(source)
+        source.reset_binlog()
         for _ in range(rows):
             source.query(f"INSERT INTO {schema}.numbers VALUES ()")
         with pytest.raises(SourceChangedError, match="reset"):
@@ -76,12 +72,12 @@ async def test_what_was_read_before_the_reset_is_still_given(
     source.query(f"CREATE TABLE {schema}.numbers (id INT PRIMARY KEY)")
     async with serving(source, schema, tmp_path) as server:
         await server.subscribe(NAME, CLIENT)
-        await eventually(lambda: server.status(NAME, CLIENT).position)
+        await soon(lambda: server.status(NAME, CLIENT).position)
         begin = server.status(NAME, CLIENT).position
         source.query(f"INSERT INTO {schema}.numbers VALUES (1), (2)")
-        await eventually(lambda: server.status(NAME, CLIENT).lag.rows == 2)
+        await soon(lambda: server.status(NAME, CLIENT).lag.rows == 2)
         await wait_a_second(source)
-        reset(source)
+        source.reset_binlog()
         found = await server.position(NAME, CLIENT, after=begin, timeout=10)
         assert found.range.rows == 2
         assert not found.latest
@@ -97,4 +93,4 @@ async def read(server: EmbeddedServer, after: str, until: str | None = None) -> 
 async def wait_a_second(source: Server) -> None:
     """Histories are told apart by seconds."""
     ((before,),) = source.query("SELECT UNIX_TIMESTAMP()")
-    await eventually(lambda: source.query("SELECT UNIX_TIMESTAMP()")[0][0] > before)
+    await soon(lambda: source.query("SELECT UNIX_TIMESTAMP()")[0][0] > before)

@@ -24,7 +24,9 @@ def test_uuid_and_inet6_are_text_whatever_the_metadata(
                 "INSERT INTO t VALUES ('123e4567-e89b-12d3-a456-426655440000', '2001:db8::1', 'sixteen bytes !!')",
                 database=name,
             )
-            reading.wait_for(f"INSERT {name}.t 123e4567-e89b-12d3-a456-426655440000,2001:db8::1,sixteen bytes !!")
+            reading.wait_for(f"INSERT {name}.t ")
+            row = "123e4567-e89b-12d3-a456-426655440000,2001:db8::1,sixteen bytes !!"
+            assert reading.rows() == [f"INSERT {name}.t {row}"]
     finally:
         mariadb118.query("SET GLOBAL binlog_row_metadata = NO_LOG")
 
@@ -59,7 +61,8 @@ def test_generated_and_invisible_columns_are_columns(
         reading.wait(lambda: reading.running)
         server.query(f"CREATE TABLE t ({definition})", database=schema)
         server.query("INSERT INTO t (id) VALUES (7)", database=schema)
-        reading.wait_for(f"INSERT {schema}.t {row}")
+        reading.wait_for(f"INSERT {schema}.t ")
+        assert reading.rows() == [f"INSERT {schema}.t {row}"]
 
 
 def test_a_functional_index_adds_no_column(mysql97: Server, database: Database, tmp_path: Path) -> None:
@@ -68,7 +71,8 @@ def test_a_functional_index_adds_no_column(mysql97: Server, database: Database, 
         reading.wait(lambda: reading.running)
         mysql97.query("CREATE TABLE t (id INT PRIMARY KEY, v INT, INDEX ((v + 1)))", database=name)
         mysql97.query("INSERT INTO t VALUES (1, 2)", database=name)
-        reading.wait_for(f"INSERT {name}.t 1,2")
+        reading.wait_for(f"INSERT {name}.t ")
+        assert reading.rows() == [f"INSERT {name}.t 1,2"]
 
 
 def test_a_generated_primary_key_is_a_column(mysql97: Server, database: Database, tmp_path: Path) -> None:
@@ -81,7 +85,8 @@ def test_a_generated_primary_key_is_a_column(mysql97: Server, database: Database
             "INSERT INTO t VALUES (5);\n",
             database=name,
         )
-        reading.wait_for(f"INSERT {name}.t 1,5")
+        reading.wait_for(f"INSERT {name}.t ")
+        assert reading.rows() == [f"INSERT {name}.t 1,5"]
 
 
 def test_names_of_tables_may_differ_by_case_where_the_source_ignores_it(tmp_path: Path) -> None:

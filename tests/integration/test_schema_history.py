@@ -13,7 +13,7 @@ from tests.conftest import Database
 from tests.delivery import end_of_binlog, execute
 from tests.reading import config, embedded
 from tests.servers import Server
-from tests.source import eventually
+from tests.waiting import soon
 
 NAME = "example"
 CLIENT = 1001
@@ -38,7 +38,7 @@ async def followed(source: Server, schema: str, folder: Path, **settings: Any) -
     """A server whose client is to have all that is written from here on."""
     async with serving(source, schema, folder, **settings) as server:
         await server.subscribe(NAME, CLIENT)
-        await eventually(lambda: server.status(NAME, CLIENT).position)
+        await soon(lambda: server.status(NAME, CLIENT).position)
         yield server
 
 

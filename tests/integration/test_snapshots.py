@@ -26,7 +26,7 @@ from sluice.store.snapshot import Chunk, ChunkStatus, Selection, Snapshot, Wish
 from tests.conftest import Database
 from tests.reading import config, embedded
 from tests.servers import Server
-from tests.source import eventually
+from tests.waiting import soon
 
 NAME = "example"
 CLIENT = 1001
@@ -236,6 +236,7 @@ async def test_a_client_that_cannot_begin_with_tables_does_not_subscribe(
             await server.subscribe(NAME, CLIENT + 1, filter=rf"{schema}\.items", start=Selection())
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["mysql97"])
 async def test_what_was_given_and_not_acked_is_read_again_after_rollbacks_and_restarts(
     request: pytest.FixtureRequest, database: Database, tmp_path: Path, name: str
@@ -372,7 +373,7 @@ async def test_the_rows_that_are_read_or_wait_for_the_client_are_shown(
     fill(mysql97, schema)
     async with subscribed(mysql97, schema, tmp_path) as server:
         snapshot = await started(server, schema, rate=100)
-        await eventually(lambda: snapshot.chunk is not None and snapshot.chunk.to == ("400",))
+        await soon(lambda: snapshot.chunk is not None and snapshot.chunk.to == ("400",))
         chunk = snapshot.chunk
         assert chunk is not None
         assert replace(chunk, bytes=0) == ChunkStatus(f"{schema}.items", ("200",), ("400",), 100)
@@ -621,6 +622,7 @@ async def test_a_table_without_a_key_is_given_as_it_was_at_the_place_of_its_rows
         await bag.until(lambda: bag.is_like(any_source, table))
 
 
+@pytest.mark.extended
 async def test_a_transaction_that_changes_a_table_without_a_key_is_waited_for_on_mysql_only(
     any_source: Server, database: Database, tmp_path: Path
 ) -> None:

@@ -18,13 +18,21 @@ from tests.reading import Reading, config, cursor
 from tests.servers import CI, Server
 
 
-@pytest.fixture(params=[*CI, pytest.param("mysql56", marks=pytest.mark.extended)])
-def fresh(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server of the test's own, whose binlog may be purged and reset."""
+@pytest.fixture(scope="module", params=[*CI, pytest.param("mysql56", marks=pytest.mark.extended)])
+def own(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server of these tests, whose binlog may be purged and reset."""
     with Server(request.param) as server:
-        server.query("CREATE DATABASE shop")
-        server.query("CREATE TABLE shop.t (id INT)")
         yield server
+
+
+@pytest.fixture
+def fresh(own: Server) -> Server:
+    """The same with nothing but an empty table in its binlog."""
+    own.query("DROP DATABASE IF EXISTS shop")
+    own.reset_binlog()
+    own.query("CREATE DATABASE shop")
+    own.query("CREATE TABLE shop.t (id INT)")
+    return own
 
 
 def find(server: Server, saved: Cursor | None = None, **options: Any) -> Start:
@@ -93,7 +101,7 @@ def test_a_time_starts_before_the_first_transaction_at_or_after_it(fresh: Server
     assert (start.file, start.offset) == end(fresh)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("fresh", ["mariadb118", "mysql97"], indirect=True)
+@pytest.mark.parametrize("own", ["mariadb118", "mysql97"], indirect=True)
 def test_an_invalid_place_is_named_with_its_key(fresh: Server) -> None:
     insert(fresh, 1)
     file, offset = end(fresh)
@@ -131,7 +139,7 @@ def test_a_purged_place_names_the_oldest_file_and_what_is_lost(fresh: Server, tm
         assert any(prop.key == "sluice.gap" for entry in reading.entries() for prop in entry.header.props)
 
 
-@pytest.mark.parametrize("fresh", ["mariadb118", "mysql97"], indirect=True)
+@pytest.mark.parametrize("own", ["mariadb118", "mysql97"], indirect=True)
 def test_purged_gtids_are_purged(fresh: Server, tmp_path: Path) -> None:
     insert(fresh, 1)
     with Connection(config(fresh)) as connection:
@@ -152,7 +160,7 @@ def test_a_history_that_was_reset_is_refused(fresh: Server, tmp_path: Path) -> N
         reading.wait(lambda: bool(reading.boundaries()))
         place = reading.boundaries()[-1]
     time.sleep(1.1)  # files are told apart by the second they were made in
-    fresh.query("RESET BINARY LOGS AND GTIDS" if fresh.name == "mysql97" else "RESET MASTER")
+    fresh.reset_binlog()
     with pytest.raises(SourceChangedError, match="reset"):
         find(fresh, cursor(place))  # the new file is not yet so long
     insert(fresh, *range(20))

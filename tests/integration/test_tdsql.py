@@ -20,6 +20,7 @@ from tests.conftest import Database
 from tests.delivery import deliver, end_of_binlog, execute
 from tests.servers import Server
 from tests.servers.kafka import Kafka
+from tests.waiting import eventually
 
 Run = Callable[..., list[bytes]]
 
@@ -344,15 +345,16 @@ class Writer:
 
 def read(kafka: Kafka, topic: str, url: str, seconds: float) -> list[bytes]:
     """The messages of a topic, as soon as that with the end is there."""
-    deadline = time.monotonic() + seconds
-    while True:
-        (found,) = kafka.read(topic)
-        if any(b'"table":"finished"' in it and b'"insert"' in it for it in found[-3:]):
-            return found
-        assert time.monotonic() < deadline, urllib3.request("GET", f"{url}/v1/destinations/shop").json()["outputs"][0][
-            "error"
-        ]
-        time.sleep(0.3)
+    found: list[bytes] = []
+
+    def has_ended() -> bool:
+        (found[:],) = kafka.read(topic)
+        return any(b'"table":"finished"' in it and b'"insert"' in it for it in found[-3:])
+
+    eventually(
+        has_ended, lambda: urllib3.request("GET", f"{url}/v1/destinations/shop").json()["outputs"][0]["error"], seconds
+    )
+    return found
 
 
 @pytest.mark.parametrize(
@@ -362,7 +364,7 @@ def read(kafka: Kafka, topic: str, url: str, seconds: float) -> list[bytes]:
         pytest.param(2, 130_000, 1800, marks=[pytest.mark.extended, pytest.mark.timeout(7200)]),
     ],
 )
-@pytest.mark.parametrize("name", ["mysql97", "mariadb118"])
+@pytest.mark.parametrize("name", ["mysql97", pytest.param("mariadb118", marks=pytest.mark.extended)])
 def test_a_consumer_rebuilds_the_tables_from_the_topic(
     request: pytest.FixtureRequest,
     kafka: Kafka,

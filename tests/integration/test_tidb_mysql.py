@@ -2,10 +2,7 @@
 
 import itertools
 import json
-import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,10 +15,12 @@ from sluice.client_sdk.tidb.message import Message, decode, file_of
 from sluice.client_sdk.tidb.mirror import TiDBMirror
 from sluice.protocol.errors import TargetError
 from sluice.protocol.tidb.entries import EntryEncoder
+from tests import commands
 from tests.conftest import Database as Schemas
 from tests.servers import Server
 from tests.servers.kafka import Kafka
 from tests.tidb import Change, captured, ddl, dml, produce, table
+from tests.waiting import eventually
 
 _numbers = itertools.count(1)
 FLOAT = 0.10000000149011612
@@ -311,21 +310,11 @@ def test_a_job_runs_once_at_a_time(mariadb118: Server, schema: str) -> None:
 
 
 def command(kafka: Kafka, topic: str, *arguments: str) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "sluice.server.cli",
-        "tidb",
-        arguments[0],
-        kafka.servers,
-        "--topic",
-        topic,
-        *arguments[1:],
-    ]
+    return ["tidb", arguments[0], kafka.servers, "--topic", topic, *arguments[1:]]
 
 
 def environment(mariadb118: Server) -> dict[str, str]:
-    return os.environ | {"SLUICE_TARGET_PASSWORD": mariadb118.password}
+    return {"SLUICE_TARGET_PASSWORD": mariadb118.password}
 
 
 def address(mariadb118: Server) -> str:
@@ -336,13 +325,8 @@ def test_what_a_drainer_wrote_makes_the_tables_that_tidb_had(kafka: Kafka, topic
     produce(kafka, topic, [it.value for it in captured()])
     for name in ("shop", "gone", "sluice"):
         mysql97.query(f"DROP DATABASE IF EXISTS {name}")
-    applied = subprocess.run(
-        command(kafka, topic, "mysql", "--to", address(mysql97), "--once"),
-        capture_output=True,
-        text=True,
-        env=environment(mysql97),
-        check=False,
-        timeout=100,
+    applied = commands.run(
+        *command(kafka, topic, "mysql", "--to", address(mysql97), "--once"), environ=environment(mysql97)
     )
     assert applied.returncode == 0, applied.stderr
     assert f"65 applied, up to {captured()[-1].commit_ts} of 2026-11-21 " in applied.stderr
@@ -371,12 +355,8 @@ def left_in(name: str) -> list[int]:
 def test_print_shows_lines_for_people_and_for_programs(kafka: Kafka, topic: str) -> None:
     produce(kafka, topic, [it.value for it in captured()])
     shown = {
-        form: subprocess.run(
-            command(kafka, topic, "print", "--offset", "oldest", "--limit", "9", *form),
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
+        form: commands.run(
+            *command(kafka, topic, "print", "--offset", "oldest", "--limit", "9", *form), check=True
         ).stdout.splitlines()
         for form in ((), ("--rows",))
     }
@@ -384,12 +364,8 @@ def test_print_shows_lines_for_people_and_for_programs(kafka: Kafka, topic: str)
     assert "shop.orders INSERT id=1, customer='Ana', amount=10.50" in shown[()][8]
     assert shown[()][0].endswith("CREATE CREATE DATABASE `shop`")
     assert json.loads(shown[("--rows",)][8])["after"]["customer"] == "Ana"
-    ended = subprocess.run(
-        command(kafka, topic, "print", "--commit-ts", str(captured()[-2].commit_ts), "--once"),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
+    ended = commands.run(
+        *command(kafka, topic, "print", "--commit-ts", str(captured()[-2].commit_ts), "--once"), check=True
     )
     assert ended.stdout.endswith("ERASE DROP DATABASE `gone`\n")
 
@@ -441,27 +417,29 @@ def workload(schema: str, count: int, seed: int) -> tuple[list[bytes], dict[int,
     return values, keyed, plain
 
 
-def check_kills(kafka: Kafka, topic: str, target: Server, schema: str, kills: int, count: int) -> None:
+def check_kills(kafka: Kafka, topic: str, target: Server, schema: str, kills: int, count: int) -> dict[str, list[Row]]:
+    """Kill the command again and again; return the rows that the records leave in each table."""
     values, keyed, plain = workload(schema, count, kills)
     produce(kafka, topic, values)
     chance = random.Random(kills)
     run = command(kafka, topic, "mysql", "--to", address(target))
     for number in range(kills):
-        with subprocess.Popen(run, env=environment(target), stderr=subprocess.PIPE, text=True) as running:
+        with commands.Command(*run, environ=environment(target)) as running:
             before = place(target)
-            deadline = time.monotonic() + 60
-            while place(target) == before and running.poll() is None:
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            eventually(lambda: place(target) != before or running.poll() is not None, f"a place after {before}")  # noqa: B023
             time.sleep(chance.uniform(0, 0.1))
             running.kill()
             assert running.wait() == -9, running.stderr and running.stderr.read()
         if place(target) >= count - 1:
             assert number > kills // 2, "the records did not suffice for so many kills"
             break
-    subprocess.run([*run, "--once"], env=environment(target), check=True, timeout=900, capture_output=True)
-    assert sorted(rows(target, schema, "k")) == sorted(keyed.values())
-    assert sorted(rows(target, schema, "p")) == sorted(plain)
+    commands.run(*run, "--once", environ=environment(target), check=True, timeout=900)
+    return {"k": sorted(keyed.values()), "p": sorted(plain)}
+
+
+def sorted_rows(target: Server, schema: str) -> dict[str, list[Row]]:
+    """Return the rows of each table."""
+    return {name: sorted(rows(target, schema, name)) for name in "kp"}
 
 
 def place(target: Server) -> int:
@@ -476,7 +454,8 @@ def test_kills_leave_the_tables_as_the_records_say(
     kafka: Kafka, topic: str, mariadb118: Server, database: Schemas
 ) -> None:
     schema = database(mariadb118)
-    check_kills(kafka, topic, mariadb118, schema, 3, 400)
+    left = check_kills(kafka, topic, mariadb118, schema, 3, 400)
+    assert sorted_rows(mariadb118, schema) == left
     mariadb118.query("DROP DATABASE sluice")
 
 
@@ -487,7 +466,9 @@ def test_fifty_kills_leave_the_tables_as_the_records_say(
     kafka: Kafka, topic: str, request: pytest.FixtureRequest, database: Schemas, name: str
 ) -> None:
     target: Server = request.getfixturevalue(name)
-    check_kills(kafka, topic, target, database(target), 50, 20_000)
+    schema = database(target)
+    left = check_kills(kafka, topic, target, schema, 50, 20_000)
+    assert sorted_rows(target, schema) == left
     target.query("DROP DATABASE sluice")
 
 

@@ -27,6 +27,7 @@ from tests.integration.test_tdsql import TABLES, Writer, contents
 from tests.servers import Server
 from tests.servers.kafka import Kafka
 from tests.tidb import Step, captured, steps
+from tests.waiting import eventually
 
 Run = Callable[..., list[secondary.Binlog]]
 
@@ -231,13 +232,14 @@ def lines(server: Server, schema: str, **settings: object) -> list[str]:
 
 def wait_for(url: str, condition: Callable[[dict[str, Any]], object], seconds: float = 60) -> dict[str, Any]:
     """Wait for a state of the output; return it."""
-    deadline = time.monotonic() + seconds
-    while True:
-        (output,) = urllib3.request("GET", f"{url}/v1/destinations/shop").json()["outputs"]
-        if condition(output):
-            return dict(output)
-        assert time.monotonic() < deadline, json.dumps(output)
-        time.sleep(0.1)
+    output: dict[str, Any] = {}
+
+    def is_there() -> object:
+        output.update(urllib3.request("GET", f"{url}/v1/destinations/shop").json()["outputs"][0])
+        return condition(output)
+
+    eventually(is_there, lambda: json.dumps(output), seconds)
+    return output
 
 
 @pytest.mark.timeout(600)
@@ -245,7 +247,7 @@ def wait_for(url: str, condition: Callable[[dict[str, Any]], object], seconds: f
     ("seed", "transactions", "seconds"),
     [(3, 200, 60), pytest.param(4, 30_000, 1800, marks=[pytest.mark.extended, pytest.mark.timeout(7200)])],
 )
-@pytest.mark.parametrize("name", ["mysql97", "mariadb118"])
+@pytest.mark.parametrize("name", ["mysql97", pytest.param("mariadb118", marks=pytest.mark.extended)])
 def test_a_copy_by_the_reader_has_the_tables_of_the_source(
     request: pytest.FixtureRequest,
     kafka: Kafka,
@@ -304,6 +306,7 @@ def mirror(server: Server) -> TiDBMirror:
     return TiDBMirror(Account(server.host, server.port, server.user, server.password), "copy")
 
 
+@pytest.mark.extended
 def test_a_transaction_that_is_too_large_stops_the_output_until_it_is_skipped(
     kafka: Kafka, mariadb118: Server, database: Database
 ) -> None:
@@ -342,7 +345,7 @@ def test_a_transaction_that_is_too_large_stops_the_output_until_it_is_skipped(
     assert [changes(secondary.Binlog.FromString(it)) for it in values] == [[("u", "Insert", [it])] for it in (1, 3)]
 
 
-@pytest.mark.parametrize("slots", [16, 1024])
+@pytest.mark.parametrize("slots", [16, pytest.param(1024, marks=pytest.mark.extended)])
 def test_without_catch_up_readers_it_recovers_from_an_error_inside_a_transaction(
     kafka: Kafka, mariadb118: Server, database: Database, slots: int
 ) -> None:

@@ -141,6 +141,7 @@ def test_after_a_message_in_a_topic_that_was_made_again_the_commit_ts_counts(kaf
 # --- holes and repetitions -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.extended
 def test_markers_of_transactions_and_what_was_aborted_are_holes(kafka: Kafka, topic: str) -> None:
     ends = ["commit", "abort", "commit", "abort", "abort", "commit", "abort"]
     produce(kafka, topic, map(row, (10, 20, 30, 40, 50, 60, 70)), ends=ends)

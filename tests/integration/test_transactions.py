@@ -240,7 +240,11 @@ def test_nothing_comes_of_an_xa_transaction_that_is_rolled_back(run: Run) -> Non
     assert not run(xa("'b'", "INSERT INTO t VALUES (1)", end="ROLLBACK"))
 
 
-@pytest.mark.parametrize("inserts", [1, 18], ids=["small", "larger than what is looked ahead"])
+@pytest.mark.parametrize(
+    "inserts",
+    [1, pytest.param(18, marks=pytest.mark.extended)],
+    ids=["small", "larger than what is looked ahead"],
+)
 def test_an_xa_transaction_says_from_its_begin_on_whether_it_is_committed_in_one_phase(
     run: Run, server: Server, schema: str, inserts: int
 ) -> None:

@@ -64,6 +64,7 @@ def start_destination(serving: Serving) -> None:
     assert urllib3.request("POST", f"{url_of(serving)}/v1/destinations/example/start").status < 300
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("way", ["batches", "stream"])
 def test_nothing_is_missing_though_each_server_fails_in_turn(
     pair: Pair, mariadb118: Server, table: str, way: str

@@ -13,8 +13,9 @@ from sluice.protocol.canal.entry_pb2 import Entry, EventType
 from sluice.protocol.errors import DestinationStoppedError, FilterError, UnknownBatchError
 from tests.canal import CanalClient
 from tests.conftest import Database
-from tests.faults.harness import USUAL, Sluice, eventually
+from tests.faults.harness import USUAL, Sluice
 from tests.servers import Server
+from tests.waiting import eventually
 
 MAIN, VIEW = "shop", "orders"
 
@@ -73,7 +74,6 @@ def orders(first: int, last: int) -> list[tuple[str, int]]:
     return [("orders", number) for number in range(first, last + 1)]
 
 
-@pytest.mark.parametrize("source", ["mariadb118", "mysql97"], indirect=True)
 def test_one_dump_serves_a_destination_and_its_views(sluice: Sluice, source: Server, schema: str) -> None:
     before = dumps(source)
     with sluice, sluice.client(name=MAIN) as main, sluice.client(name=VIEW) as view:
@@ -192,7 +192,7 @@ def test_after_a_restart_the_stream_begins_where_the_oldest_client_is(
     assert "catches up" not in sluice.log_file.read_text()
 
 
-@pytest.mark.parametrize("store", ["memory", "mixed"])
+@pytest.mark.parametrize("store", [pytest.param("memory", marks=pytest.mark.extended), "mixed"])
 def test_a_slow_view_does_not_hold_its_destination_back(
     sluice: Sluice, source: Server, schema: str, store: str
 ) -> None:

@@ -1,8 +1,7 @@
 """A snapshot begins only when all that stands before its position can be seen."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
@@ -15,6 +14,7 @@ from sluice.protocol.position import Position
 from tests.conftest import Database
 from tests.delivery import end_of_binlog
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 def address(server: Server, user: str | None = None) -> Address:
@@ -51,13 +51,6 @@ def confirmed_by_nobody(server: Server, seconds: float) -> Iterator[None]:
             server.query("UNINSTALL PLUGIN rpl_semi_sync_source")
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("name", SEMISYNC)
 def test_transactions_that_are_in_the_binlog_only_are_waited_for(
     name: str, request: pytest.FixtureRequest, database: Database
@@ -69,7 +62,7 @@ def test_transactions_that_are_in_the_binlog_only_are_waited_for(
     with closing(connect(address(server))) as session, confirmed_by_nobody(server, 2):
         committing = threading.Thread(target=server.query, args=(f"INSERT INTO {schema}.t VALUES (1)",))
         committing.start()
-        wait_for(lambda: end(server) > before)
+        eventually(lambda: end(server) > before)
         after = end(server)
         assert session.rows(f"SELECT * FROM {schema}.t") == [], "the row is visible already: nothing is tested"
         wait_until_visible(session, after)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.extended
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("protocol", "login", "store", "instance", "server", "client_sdk")
 REGISTRATION = "pyspark_sluice"  # Spark looks for data sources in modules that are called so

@@ -211,7 +211,7 @@ class Table:
         return "(" + word.join(self.condition(depth - 1) for _ in range(self.rng.randint(2, 3))) + ")"
 
 
-@pytest.mark.parametrize("name", ["mysql97", "mariadb118"])
+@pytest.mark.parametrize("name", ["mysql97", pytest.param("mariadb118", marks=pytest.mark.extended)])
 @pytest.mark.parametrize(
     ("columns", "rows", "conditions"),
     [(1_000, 1_000, 200), pytest.param(9, 100_000, 40, marks=[pytest.mark.extended, pytest.mark.timeout(3600)])],
@@ -322,7 +322,7 @@ def full_metadata(mariadb118: Server, request: pytest.FixtureRequest) -> Iterato
 
 
 @pytest.mark.usefixtures("full_metadata")
-@pytest.mark.parametrize("name", ["mysql97", "mariadb118"])
+@pytest.mark.parametrize("name", ["mysql97", pytest.param("mariadb118", marks=pytest.mark.extended)])
 def test_a_client_gets_the_same_rows_as_by_the_servers_where(
     name: str, request: pytest.FixtureRequest, database: Database, tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ from sluice.instance.meta.nodes import (
 from sluice.server.ha.zookeeper import ATTEMPTS, IN_FLIGHT, ZooKeeperSession
 from tests.proxy import Proxy
 from tests.servers import ZooKeeper
-from tests.source import eventually
+from tests.waiting import soon
 
 _numbers = count(1)
 
@@ -224,7 +224,7 @@ async def test_server_that_says_nothing_does_not_cost_the_session(zookeeper: Zoo
             before = proxy.connections
             proxy.target = silent.getsockname()
             proxy.cut()
-            await eventually(lambda: proxy.connections > before)
+            await soon(lambda: proxy.connections > before)
             proxy.target = server
             assert not await asyncio.wait_for(connected.get(), 10)
             assert await asyncio.wait_for(connected.get(), 10)
@@ -274,7 +274,7 @@ async def test_connecting_goes_on_until_there_is_a_zookeeper_and_says_nothing_it
         zk = ZooKeeperSession(f"127.0.0.1:{proxy.port}", 3.0)
         try:
             connecting = asyncio.create_task(zk.connect())
-            await eventually(lambda: proxy.connections > 2)
+            await soon(lambda: proxy.connections > 2)
             assert not connecting.done()
             proxy.target = ("127.0.0.1", zookeeper.servers[0].port)
             await asyncio.wait_for(connecting, 20)

@@ -21,7 +21,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from tests.servers.server import ServerError, fetch, free_port
+from tests.servers.server import ServerError, ending, fetch, finish, free_port
 
 SCRIPT = Path(__file__).with_name("kafka.sh")
 
@@ -183,6 +183,11 @@ class Kafka(Brokers):
         """Whether the process is there, frozen or not."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def end(self) -> str:
+        """How it ended, if nobody has stopped it."""
+        return ending("Kafka", self._process, self._folder / "log")
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -297,11 +302,8 @@ class Kafka(Brokers):
         raise ServerError(f"Kafka did not start:\n{log}")
 
     def _end(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.send_signal(signal.SIGCONT)
-            self._process.wait(30)
-            self._process = None
+        process, self._process = self._process, None
+        finish(process, number, 30)
 
 
 class KafkaCluster(Brokers):

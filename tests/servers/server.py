@@ -6,7 +6,9 @@ import fcntl
 import os
 import random
 import shutil
+import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -23,6 +25,11 @@ CI = {"mariadb118": "mariadb-trixie", "mysql97": "mysql97"}
 
 ALL = CI | {"mysql56": "mysql56", "mysql80": "mysql80", "mysql57": "mysql57", "mariadb1011": "mariadb-bookworm"}
 """The servers of `make test-all`."""
+
+
+_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For servers that take nothing else. PyMySQL's own context would load all authorities of the system each time."""
+_TLS.check_hostname, _TLS.verify_mode = False, ssl.CERT_NONE
 
 
 class ServerError(Exception):
@@ -62,6 +69,31 @@ def fetch(name: str, *command: str) -> None:
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise ServerError(f"{name} cannot be had:\n{done.stderr}")
+
+
+def ending(name: str, process: "subprocess.Popen[bytes] | None", log: Path) -> str:
+    """Say how a server ended that nobody has stopped, with the end of its log; nothing of one that runs."""
+    status = None if process is None else process.poll()
+    if status is None:
+        return ""
+    how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
+    return f"{name} {how} though no test has stopped it; its log ends:\n{log.read_text(errors='replace')[-4000:]}"
+
+
+def finish(process: "subprocess.Popen[bytes] | None", number: signal.Signals, seconds: float) -> None:
+    """Send a signal, also to a frozen process, and wait.
+
+    What does not end in time is killed, and raises TimeoutExpired.
+    """
+    if process is None:
+        return
+    process.send_signal(number)
+    process.send_signal(signal.SIGCONT)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
 
 
 def next_second() -> None:
@@ -123,6 +155,11 @@ class Server:
         """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def end(self) -> str:
+        """How it ended, if nobody has stopped it."""
+        return ending(self.name, self._process, self.directory / "log")
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -159,17 +196,15 @@ class Server:
 
     def stop(self, seconds: float = 60) -> None:
         """Shut the server down in good order; the data stays for the next start()."""
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait(seconds)
-            self._process = None
+        self._finish(signal.SIGTERM, seconds)
 
     def kill(self) -> None:
         """kill -9."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        self._finish(signal.SIGKILL, 60)
+
+    def _finish(self, number: signal.Signals, seconds: float) -> None:
+        process, self._process = self._process, None
+        finish(process, number, seconds)
 
     def restart(self, *options: str) -> None:
         """Stop and start; when options are given they take the place of the former ones."""
@@ -196,6 +231,7 @@ class Server:
                 "password": self.password,
                 "charset": "utf8mb4",
                 "autocommit": True,
+                **({"ssl": _TLS} if "--require-secure-transport=ON" in self.options else {"ssl_disabled": True}),
                 **options,
             }
         )
@@ -230,6 +266,10 @@ class Server:
                 raise ServerError(f"{self.name} keeps the binlog files before {first}")
             self.query(f"PURGE BINARY LOGS TO '{first}'")
             time.sleep(0.05)
+
+    def reset_binlog(self) -> None:
+        """Remove all binlog files and forget all GTIDs, as if the server were new."""
+        self.query("RESET BINARY LOGS AND GTIDS" if self.name == "mysql97" else "RESET MASTER")
 
     def script(self, statements: str, *, database: str | None = None) -> None:
         """Run statements, each ended by a semicolon at a line's end, on one connection."""

@@ -15,7 +15,7 @@ from typing import Self
 
 from kazoo.client import KazooClient
 
-from tests.servers.server import ServerError, fetch, free_port
+from tests.servers.server import ServerError, ending, fetch, finish, free_port
 
 SCRIPT = Path(__file__).with_name("zookeeper.sh")
 
@@ -59,6 +59,11 @@ class ZooKeeperServer:
     def running(self) -> bool:
         """Whether the process is there, frozen or not."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def end(self) -> str:
+        """How it ended, if nobody has stopped it."""
+        return ending(f"ZooKeeper {self.number}", self._process, self.folder / "log")
 
     @property
     def mode(self) -> str:
@@ -125,11 +130,8 @@ class ZooKeeperServer:
         os.kill(self._process.pid, number)
 
     def _end(self, number: signal.Signals, seconds: float) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.send_signal(signal.SIGCONT)
-            self._process.wait(seconds)
-            self._process = None
+        process, self._process = self._process, None
+        finish(process, number, seconds)
 
 
 class ZooKeeper:
@@ -148,6 +150,11 @@ class ZooKeeper:
     def hosts(self) -> str:
         """What `canal.zkServers` has to be."""
         return ",".join(server.address for server in self.servers)
+
+    @property
+    def end(self) -> str:
+        """How one of the servers ended, if nobody has stopped it."""
+        return next(filter(None, (it.end for it in self.servers)), "")
 
     @property
     def leader(self) -> ZooKeeperServer:

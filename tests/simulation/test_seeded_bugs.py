@@ -169,30 +169,34 @@ class ForgetsWhatTheBrokerHas(Server):
             super().take_over(None)
 
 
+def is_shown(seed: int, server: type[Server]) -> bool:
+    """Whether a schedule shows that a server has a bug."""
+    try:
+        Schedule(seed, server).run()
+    except (Violation, SluiceError) as error:  # an answer that the consumer cannot explain is a sign, but no proof
+        return isinstance(error, Violation)
+    return False
+
+
 @pytest.mark.parametrize(
-    "server",
+    ("server", "likely"),
     [
-        NoEpochCheck,
-        TakeOverBeforeExpiry,
-        WriteRetriedInNewSession,
-        PingsOfFollowersCount,
-        WritesPastItsLease,
-        PersistsMoreThanAcked,
-        AcceptsAcksOfEarlierEpochs,
-        KeepsTheFirstSessionThatComes,
-        LateGetsTakeBatches,
-        AcksWhatTheBrokerMayHave,
-        OvertakesALaterEpoch,
-        ClaimsNoEpoch,
-        ForgetsWhatTheBrokerHas,
+        (NoEpochCheck, 58),
+        (TakeOverBeforeExpiry, 12),
+        (WriteRetriedInNewSession, 21),
+        (PingsOfFollowersCount, 86),
+        (WritesPastItsLease, 71),
+        (PersistsMoreThanAcked, 1),
+        (AcceptsAcksOfEarlierEpochs, 1462),
+        (KeepsTheFirstSessionThatComes, 1165),
+        (LateGetsTakeBatches, 3),
+        (AcksWhatTheBrokerMayHave, 16),
+        (OvertakesALaterEpoch, 195),
+        (ClaimsNoEpoch, 158),
+        (ForgetsWhatTheBrokerHas, 1),
     ],
 )
-def test_a_bug_is_found(server: type[Server]) -> None:
-    for seed in range(SEEDS):
-        try:
-            Schedule(seed, server).run()
-        except Violation:
-            return
-        except SluiceError:  # an answer that the consumer cannot explain: a sign, but no proof
-            continue
-    pytest.fail(f"{server.__name__} is not found by {SEEDS} schedules")
+def test_a_bug_is_found(server: type[Server], likely: int) -> None:
+    """The seed that has shown it is tried first; after a change of the model it may be another one."""
+    shown = any(is_shown(seed, server) for seed in (likely, *range(SEEDS)))
+    assert shown, f"{server.__name__} is not found by {SEEDS} schedules"

@@ -22,9 +22,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sluice.client_sdk.spark.changelog import PARTITIONS, start_changelog
 from sluice.protocol.errors import BadParameterError
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.servers import Server
 from tests.spark.streams import prepare
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -130,6 +131,7 @@ def changes(spark: SparkSession, sluice: Sluice, tmp_path: Path) -> Changes:
     return Changes(spark, sluice, tmp_path)
 
 
+@pytest.mark.extended
 def test_every_change_is_there_once_over_restarts_and_readers_see_whole_micro_batches(
     source: Server, schema: str, changes: Changes
 ) -> None:
@@ -172,6 +174,7 @@ def test_folders_are_the_day_of_utc_the_schema_and_the_table(
     assert folders == {f"date=2026-03-0{day}/schema={schema}/table=x%3Dy%2Fz" for day in (1, 2)}
 
 
+@pytest.mark.extended
 def test_a_change_log_goes_on_that_an_earlier_version_began(
     spark: SparkSession, source: Server, schema: str, changes: Changes
 ) -> None:
@@ -194,6 +197,7 @@ def test_a_change_log_goes_on_that_an_earlier_version_began(
     assert [row["_pos"]["member"] for row in rows] == [None] * 4
 
 
+@pytest.mark.extended
 def test_an_xa_transaction_is_written_when_it_is_committed(source: Server, schema: str, changes: Changes) -> None:
     source.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
     prepare(source, schema, "INSERT INTO t VALUES (1)", "ROLLBACK")
@@ -208,6 +212,7 @@ def test_a_change_log_takes_no_single_table(spark: SparkSession) -> None:
         start_changelog(spark, "changes", "checkpoint", {"Table": "shop.goods"})
 
 
+@pytest.mark.extended
 def test_the_command_goes_on_after_kill_and_acks_what_is_committed_when_it_is_asked_to_stop(
     source: Server, schema: str, sluice: Sluice, changes: Changes
 ) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import io
 import re
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,9 @@ from pyspark.sql import SparkSession
 
 from tests.pages import Shell, steps
 from tests.servers.server import free_port
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.extended
 
 PAGE = "docs/spark.md"
 PORTS = {port: str(free_port()) for port in ("3307", "3308", "7077", "11180")}
@@ -46,10 +48,7 @@ def serves(port: str) -> bool:
 def wait_for(command: str) -> None:
     """Wait as the reader would, until what was started in the background serves."""
     ports = [port for port in PORTS.values() if port in command] or [PORTS["11180"]]
-    deadline = time.monotonic() + 120
-    while not all(map(serves, ports)):
-        assert time.monotonic() < deadline, f"does not serve after 120 s: {command}"
-        time.sleep(0.05)
+    eventually(lambda: all(map(serves, ports)), command, seconds=120)
 
 
 def comparable(text: str) -> str:

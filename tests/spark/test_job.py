@@ -82,6 +82,7 @@ def test_batches_are_marked_ahead_and_acked_in_order_when_they_are_done(
     assert (after["marks"], after["lag"]["entries"]) == ([], 0)
 
 
+@pytest.mark.extended
 def test_what_has_no_rows_for_the_client_is_acked_and_not_a_batch(
     source: Server, spark: SparkSession, sluice: Sluice, schema: str, numbers: str
 ) -> None:
@@ -96,6 +97,7 @@ def test_what_has_no_rows_for_the_client_is_acked_and_not_a_batch(
     assert client(sluice)["lag"]["entries"] == 0
 
 
+@pytest.mark.extended
 def test_a_batch_that_fails_is_given_back_and_comes_again(sluice: Sluice, numbers: str, job: SubscriptionJob) -> None:
     seen = Seen()
 
@@ -115,6 +117,7 @@ def test_a_batch_that_fails_is_given_back_and_comes_again(sluice: Sluice, number
     assert again.ids == list(range(3, 11))
 
 
+@pytest.mark.extended
 def test_the_server_may_be_killed_while_a_batch_is_in_work(sluice: Sluice, numbers: str, job: SubscriptionJob) -> None:
     seen = Seen()
 
@@ -128,6 +131,7 @@ def test_the_server_may_be_killed_while_a_batch_is_in_work(sluice: Sluice, numbe
     assert seen.ids == list(range(1, 11))
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(300)
 def test_after_a_kill_between_function_and_ack_the_batch_comes_again_or_not_as_wanted(
     sluice: Sluice, numbers: str, job: SubscriptionJob, tmp_path: Path
@@ -154,6 +158,7 @@ def test_after_a_kill_between_function_and_ack_the_batch_comes_again_or_not_as_w
     assert client(sluice)["lag"]["entries"] == 0
 
 
+@pytest.mark.extended
 def test_it_stops_when_the_batch_in_work_is_done(
     source: Server, sluice: Sluice, numbers: str, job: SubscriptionJob
 ) -> None:
@@ -173,6 +178,7 @@ def test_it_stops_when_the_batch_in_work_is_done(
     assert seen.ids == list(range(1, 11))
 
 
+@pytest.mark.extended
 def test_a_second_job_of_the_client_ends_the_first(
     spark: SparkSession, sluice: Sluice, numbers: str, job: SubscriptionJob
 ) -> None:
@@ -186,6 +192,7 @@ def test_a_second_job_of_the_client_ends_the_first(
     assert second.ids == list(range(1, 11))
 
 
+@pytest.mark.extended
 def test_a_table_that_is_changed_ends_a_run_after_the_rows_before_and_the_next_has_its_new_columns(
     source: Server, spark: SparkSession, sluice: Sluice, numbers: str
 ) -> None:

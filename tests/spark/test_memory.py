@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.faults.spark_harness import descendants
 from tests.servers import Server
 from tests.spark.streams import load
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.extended
 
 MIB = 1 << 20
 RING = 32 * MIB

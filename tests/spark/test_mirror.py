@@ -20,9 +20,10 @@ from sluice.client_sdk.spark.mirror import start_mirror
 from sluice.client_sdk.sql.database import Database
 from sluice.protocol.errors import BadParameterError, TargetError
 from tests.conftest import Database as Schemas
-from tests.faults.harness import Load, Sluice, eventually
+from tests.faults.harness import Load, Sluice
 from tests.servers import Server
 from tests.spark.streams import SECONDS, failure, prepare, until
+from tests.waiting import eventually
 
 PASSWORD = "Geheim 7'\"\\é"
 JAVA = "Picked up JDK_JAVA_OPTIONS"
@@ -158,6 +159,7 @@ class Swaps(threading.Thread):
                 cursor.execute("UPDATE codes SET id = %s WHERE id = %s", ((id_ + 1000) % 3000, id_))
 
 
+@pytest.mark.extended
 def test_the_target_is_like_the_source_after_stops_and_starts_while_writes_go_on(mirror: Mirror) -> None:
     mirror.create(codes=CODES)
     with Load(mirror.source, mirror.schema, writers=2, count=150) as load:
@@ -178,6 +180,7 @@ def test_the_target_is_like_the_source_after_stops_and_starts_while_writes_go_on
     assert mirror.seen == (300, 300)
 
 
+@pytest.mark.extended
 def test_an_xa_transaction_is_applied_when_it_is_committed(mirror: Mirror) -> None:
     mirror.create(t="id INT PRIMARY KEY")
     prepare(mirror.source, mirror.schema, "INSERT INTO t VALUES (1)", "ROLLBACK")
@@ -198,6 +201,7 @@ def test_a_lost_checkpoint_does_no_harm(mirror: Mirror) -> None:
     assert mirror.seen == (1000, 1000)
 
 
+@pytest.mark.extended
 def test_a_ddl_is_waited_for(mirror: Mirror) -> None:
     mirror.create(t="id INT PRIMARY KEY", u="id INT PRIMARY KEY")
     for statement in (
@@ -231,6 +235,7 @@ def test_a_schema_is_not_mirrored_to_itself(mirror: Mirror) -> None:
         mirror.source.query(f"DROP DATABASE IF EXISTS {mirror.progress}")
 
 
+@pytest.mark.extended
 def test_a_second_start_of_a_job_stops_the_first(mirror: Mirror) -> None:
     mirror.create(t="id INT PRIMARY KEY")
     first = mirror.start(job="one")

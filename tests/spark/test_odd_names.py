@@ -15,6 +15,8 @@ from tests.faults.harness import Sluice
 from tests.servers import Server
 from tests.spark.streams import SECONDS, Sink, load, options
 
+pytestmark = pytest.mark.extended
+
 NAMES = (
     "two words",
     "it's",

@@ -32,9 +32,10 @@ from sluice.protocol.errors import (
     StaleSessionError,
 )
 from sluice.protocol.position import Position
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.servers import Server, next_second
 from tests.spark.streams import options
+from tests.waiting import eventually
 
 ALL = ReadAllAvailable()
 

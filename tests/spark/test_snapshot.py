@@ -21,9 +21,12 @@ from sluice.client_sdk.spark.snapshot import load_snapshot
 from sluice.client_sdk.sql.database import Database as AddressOf
 from sluice.protocol.errors import TargetError
 from tests.conftest import Database
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.servers import Server
 from tests.spark.streams import load, options
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.extended
 
 
 def reading_of(source: Server) -> dict[str, str]:

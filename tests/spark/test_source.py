@@ -10,9 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sluice.server.credentials import Credentials, Grant
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.servers import Server
 from tests.spark.streams import Sink, failure, load, options, until
+from tests.waiting import eventually
 
 
 def ids(sink: Sink) -> list[int]:
@@ -68,6 +69,7 @@ def test_changes_arrive_once_and_are_acked(
     assert [list(offset) for offset in offsets] == [["position", "begin"]] + [["position"]] * (len(offsets) - 1)
 
 
+@pytest.mark.extended
 def test_a_range_can_be_read_as_a_batch(spark: SparkSession, source: Server, numbers: str, sluice: Sluice) -> None:
     with sluice.client() as client:
         client.subscribe()
@@ -83,6 +85,7 @@ def test_a_range_can_be_read_as_a_batch(spark: SparkSession, source: Server, num
         spark.read.format("sluice").options(**options(sluice)).load().collect()
 
 
+@pytest.mark.extended
 def test_a_micro_batch_has_at_most_the_rows_asked_for(
     spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path
 ) -> None:
@@ -128,6 +131,7 @@ def test_available_now_ends_at_what_the_source_had_when_it_began(
     assert ids(sink)[:21] == [*range(1, 21), 1000]
 
 
+@pytest.mark.extended
 def test_nothing_wanted_leaves_the_offset_alone(
     spark: SparkSession, source: Server, schema: str, numbers: str, sluice: Sluice, tmp_path: Path
 ) -> None:
@@ -170,6 +174,7 @@ def test_a_batch_that_failed_is_repeated_unchanged_and_the_rest_follows(
     assert lag(sluice)["entries"] == 0
 
 
+@pytest.mark.extended
 def test_a_query_survives_the_server(
     spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path
 ) -> None:
@@ -178,17 +183,18 @@ def test_a_query_survives_the_server(
     query = sink.start(load(spark, sluice))
     try:
         until(lambda: ids(sink) == list(range(1, 6)), query)
-        for _ in range(2):
+        for last in (10, 15):
             sluice.kill()
-            insert(source, numbers, len(ids(sink)) + 1, len(ids(sink)) + 5)
+            insert(source, numbers, last - 4, last)
             sluice.start()
-            wanted = len(ids(sink)) + 5
-            until(lambda wanted=wanted: ids(sink) == list(range(1, wanted + 1)), query)  # type: ignore[misc]
+            until(lambda last=last: ids(sink) == list(range(1, last + 1)), query)  # type: ignore[misc]
         until(lambda: lag(sluice)["entries"] == 0, query)
     finally:
         query.stop()
+    assert ids(sink) == list(range(1, 16))
 
 
+@pytest.mark.extended
 def test_progress_tells_how_far_the_query_is_behind(
     spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path
 ) -> None:
@@ -202,6 +208,7 @@ def test_progress_tells_how_far_the_query_is_behind(
     assert reports[0]["position"].partition("/")[0] == str(source.query("SELECT @@server_id")[0][0])
 
 
+@pytest.mark.extended
 def test_a_second_query_of_the_client_ends_the_first(
     spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path
 ) -> None:
@@ -247,6 +254,7 @@ def purge(source: Server) -> None:
     eventually(is_done)
 
 
+@pytest.mark.extended
 def test_what_the_source_has_purged_is_read_from_the_log_on_disk(
     spark: SparkSession, source: Server, schema: str, numbers: str, tmp_path: Path
 ) -> None:
@@ -271,6 +279,7 @@ def test_what_the_source_has_purged_is_read_from_the_log_on_disk(
     assert len(sink.batches) >= 4, "micro-batches of 20 rows at most"
 
 
+@pytest.mark.extended
 def test_a_source_of_another_history_is_an_error_that_says_what_to_do(
     spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path
 ) -> None:
@@ -287,6 +296,7 @@ def test_a_source_of_another_history_is_an_error_that_says_what_to_do(
     assert "new checkpoint" in error
 
 
+@pytest.mark.extended
 def test_a_source_that_was_reset_under_a_running_server_has_not_been_read(
     spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path
 ) -> None:
@@ -326,6 +336,7 @@ def test_a_marker_ends_the_query_unless_it_is_to_be_skipped(
     assert [row["id"] if table else row["after"]["id"] for row in sink.rows][-1] in (3, "3")
 
 
+@pytest.mark.extended
 def test_the_token_is_shown_nowhere(
     spark: SparkSession,
     source: Server,

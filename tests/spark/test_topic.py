@@ -13,6 +13,8 @@ from tests.servers.kafka import Kafka
 from tests.spark.streams import Sink, load
 from tests.tidb import ddl, dml, produce, table
 
+pytestmark = pytest.mark.extended
+
 TOPIC = "spark_obinlog"
 COLUMNS = "*id bigint, v varchar"
 

@@ -9,10 +9,13 @@ from pyspark.sql import SparkSession
 
 from sluice.client_sdk import Client
 from sluice.server.credentials import Credentials, Grant
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.faults.test_ha import Pair
 from tests.servers import Server, ZooKeeper
 from tests.spark.streams import Sink, failure, load, until
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.extended
 
 
 @pytest.fixture

@@ -114,6 +114,7 @@ def test_a_ddl_ends_the_query_after_the_rows_before_it_and_a_new_one_goes_on(
     assert "now the table has (no columns: it is gone)" in failure(sink.start(stream, availableNow=True))
 
 
+@pytest.mark.extended
 def test_a_query_goes_on_with_the_columns_it_has_when_told_to(
     spark: SparkSession, source: Server, goods: str, sluice: Sluice, tmp_path: Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_query_goes_on_with_the_columns_it_has_when_told_to(
     assert values(sink, "id", "name") == [(1, "a"), (2, "b"), (3, None)]
 
 
+@pytest.mark.extended
 def test_a_table_that_is_swapped_for_another_ends_the_query(
     spark: SparkSession, source: Server, schema: str, goods: str, sluice: Sluice, tmp_path: Path
 ) -> None:
@@ -147,6 +149,7 @@ def test_a_table_that_is_swapped_for_another_ends_the_query(
     assert values(sink, "id", "name") == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.extended
 def test_columns_can_be_pinned(spark: SparkSession, source: Server, goods: str, sluice: Sluice, tmp_path: Path) -> None:
     sink = Sink(tmp_path)
     pinned = load(spark, sluice, table=goods, columns="name varchar(5), id bigint unsigned")
@@ -162,6 +165,7 @@ def test_columns_can_be_pinned(spark: SparkSession, source: Server, goods: str, 
     assert values(sink, "name", "id") == [("a", Decimal(1)), ("b", Decimal(2))]
 
 
+@pytest.mark.extended
 def test_rows_of_before_a_change_say_what_to_do(
     spark: SparkSession, source: Server, goods: str, sluice: Sluice, tmp_path: Path
 ) -> None:

@@ -14,9 +14,10 @@ from sluice.client_sdk.spark.ranges import form_of
 from sluice.client_sdk.spark.stream import Offset
 from sluice.client_sdk.spark.unlimited import UnlimitedStream
 from sluice.protocol.errors import BadParameterError, SchemaMismatchError, SourceError
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import Sluice
 from tests.servers import Server
 from tests.spark.streams import options
+from tests.waiting import eventually
 
 
 @contextmanager

@@ -276,6 +276,11 @@ def plain_flat(entry: Entry, batch_id: int, ts: int, *, strict: bool) -> dict[st
     }
 
 
+def among_others(data: bytes) -> memoryview:
+    """The bytes, with others after them in memory: who reads beyond the end finds those."""
+    return memoryview(data + b"\xff" * 16)[: len(data)]
+
+
 def mutated(data: st.DataObject, whole: bytes, most: int = 4) -> bytes:
     """Set a few bytes to others."""
     broken = bytearray(whole)

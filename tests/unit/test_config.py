@@ -777,6 +777,10 @@ def test_processes_that_cannot_be_are_refused_with_what_to_set(
 def test_processes_that_have_ports_and_an_address_are_taken(conf: Conf, count: int, text: str) -> None:
     conf.write("canal.properties", text)
     conf.read().server.require_processes(count)
+    parts = [conf.read(share=Share(number, count)).server for number in range(count)]
+    ports = [it.http_port for it in parts] + [it.tcp_port for it in parts if it.serves_tcp]
+    assert len(set(ports)) == len(ports)
+    assert max(ports) < 1 << 16
 
 
 def test_a_view_has_its_own_tables_and_all_else_of_its_destination(conf: Conf) -> None:

@@ -1,8 +1,7 @@
 """Subscribers: where they start, what fences them, what they hold, and the cursor that outlives the process."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from sluice.store.ring import Kind, Ring
 from sluice.store.status import Lag
 from sluice.store.track import TableFilter, Track
 from tests.stream import CREATED, FILE, SERVER_ID, SOURCE, Stream, entries
+from tests.waiting import eventually
 
 CLIENT = 1001
 NOW = 0.0
@@ -257,10 +257,13 @@ def test_what_comes_late_for_a_ring_that_is_closed_does_nothing() -> None:
     cursors.subscribe(CLIENT, now=NOW)
     put(cursors, stream, b"one")
     get(cursors)
+    before = cursors.stored()
     cursors.ring.close()
     cursors.advance(NOW)
     cursors.rollback(CLIENT, now=NOW)
+    assert cursors.stored() == before
     cursors.unsubscribe(CLIENT)
+    assert cursors.client_ids == []
 
 
 def test_client_without_subscription_is_refused() -> None:
@@ -666,12 +669,6 @@ def test_slowest_subscriber_decides_what_is_freed() -> None:
     assert cursors.ring.first == 3
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    """Wait for what the thread of a put does."""
-    while not condition():
-        time.sleep(0.001)
-
-
 @contextmanager
 def full(cursors: Cursors, stream: Stream, *rows: bytes) -> Iterator[None]:
     """Let a put wait for room, which a transaction of these rows does not find."""
@@ -679,7 +676,7 @@ def full(cursors: Cursors, stream: Stream, *rows: bytes) -> Iterator[None]:
     putter = threading.Thread(target=stream.put, daemon=True)
     putter.start()
     try:
-        wait_until(lambda: cursors.ring.waiting)
+        eventually(lambda: cursors.ring.waiting)
         yield
     finally:
         cursors.ring.close()
@@ -711,7 +708,7 @@ def test_client_that_does_not_confirm_a_full_ring_in_time_leaves_it_when_another
         assert cursors.status(2).marks == []
         with pytest.raises(UnknownBatchError):
             cursors.ack(2, late.batch_id, now=211.0)
-        wait_until(lambda: len(cursors.ring) == 2)
+        eventually(lambda: len(cursors.ring) == 2)
         assert entries(get(cursors, 1).slices) == [b"two", b"end"]
 
 
@@ -751,7 +748,7 @@ def test_client_that_keeps_the_pace_stays_however_long_the_ring_is_full() -> Non
         cursors.subscribe(client_id, now=0.0)
     with full(cursors, stream, *(b"%d" % number for number in range(200))):
         for now in range(0, 90, 3):
-            wait_until(lambda: len(cursors.ring) == 8 and cursors.ring.waiting)
+            eventually(lambda: len(cursors.ring) == 8 and cursors.ring.waiting)
             for client_id in (1, 2):
                 while cursors.status(client_id).waiting.entries > (client_id == 2) * 4:
                     confirm(cursors, client_id, 1)
@@ -1073,7 +1070,7 @@ def test_a_client_that_has_met_the_ring_and_confirms_nothing_holds_it_back_no_lo
         confirm(cursors, 2)
         for now in (0.0, 11.0):
             cursors.advance(now)
-        wait_until(lambda: cursors.ring.first > 0)
+        eventually(lambda: cursors.ring.first > 0)
         assert [cursors.status(client_id).state for client_id in (1, 2)] == ["catching-up", "attached"]
         cursors.ack(1, given.batch_id, now=NOW)
         assert cursors.status(1).acked == str(stream.position(30))
@@ -1362,7 +1359,7 @@ class TestGoBack:
         assert cursors.go_back(CLIENT, now=NOW)
         with full(cursors, stream, *[b"row"] * 10):
             confirm(cursors, CLIENT)
-            wait_until(lambda: cursors.ring.next == 12)
+            eventually(lambda: cursors.ring.next == 12)
             cursors.advance(NOW)
             assert cursors.ring.first == 8
 

@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.effort import times
+
 ROOT = Path(__file__).parents[2]
-COUNT = 100_000
+COUNT = times(10_000, 100_000)
 
 
 def test_mutated_events_neither_crash_nor_hang_and_fail_as_decode_errors() -> None:

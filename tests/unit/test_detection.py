@@ -8,7 +8,7 @@ import pytest
 
 from sluice.instance.detection import Detection, Probing
 from sluice.protocol.errors import SourceError
-from tests.faults.harness import eventually
+from tests.waiting import eventually
 
 
 class Server:
@@ -77,3 +77,6 @@ def test_nothing_is_asked_after_the_end(server: Server) -> None:
     server.asked.acquire()
     detection.stop()
     eventually(lambda: not any(it.name == "detect shop" for it in threading.enumerate()), "the thread ends")
+    while server.asked.acquire(blocking=False):
+        pass
+    assert not server.asked.acquire(timeout=0.05)

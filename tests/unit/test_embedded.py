@@ -43,8 +43,8 @@ from sluice.server.ha.operations import Ask, Look, Running, Seen
 from sluice.store.cursor import Cursor
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Ring
-from tests.source import eventually
 from tests.stream import STEP, Stream, entries
+from tests.waiting import soon
 
 NAME = "example"
 CLIENT = 1001
@@ -245,7 +245,7 @@ async def test_a_position_that_the_source_does_not_have_confirms_nothing_in_a_ne
         setup.parser.stream.transaction(row)
     putting = asyncio.create_task(asyncio.to_thread(setup.parser.stream.put, stopping))
     try:
-        await eventually(lambda: setup.server.instances[NAME].ring.waiting)
+        await soon(lambda: setup.server.instances[NAME].ring.waiting)
         with pytest.raises(BadPositionError, match="beyond the end of the source's binlog"):
             await setup.server.ack(NAME, CLIENT, position=str(setup.parser.stream.position(99)))
         batch = await setup.server.get_without_ack(NAME, CLIENT, max_entries=3)
@@ -295,7 +295,7 @@ async def test_an_ack_that_asks_for_the_end_of_the_source_is_refused_when_the_de
 
     monkeypatch.setattr(setup.parser, "end", says_its_end)
     acking = asyncio.create_task(setup.server.ack(NAME, CLIENT, position=str(setup.parser.stream.position(3))))
-    await eventually(asked.is_set)
+    await soon(asked.is_set)
     await setup.server.stop(NAME)
     await setup.server.start(NAME)
     answered.set()
@@ -325,7 +325,7 @@ class TestCatchingUp:
     async def test_a_get_without_a_timeout_waits_for_its_reader_and_what_that_gives_first(self, setup: Setup) -> None:
         main = setup.parser
         getting = asyncio.create_task(setup.server.get_without_ack(NAME, 2))
-        await eventually(lambda: setup.parser is not main)
+        await soon(lambda: setup.parser is not main)
         await asyncio.sleep(0.05)
         assert not getting.done()
         setup.parser.write(b"one")
@@ -334,7 +334,7 @@ class TestCatchingUp:
             assert entries(batch.slices) == [b"begin", b"one", b"end"]
             assert not (await setup.server.get_without_ack(NAME, 2)).entries, "it was given all, and has to confirm it"
             await setup.server.ack(NAME, 2, batch_id=batch.batch_id)
-            await eventually(lambda: setup.server.status(NAME, 2).state == "attached")
+            await soon(lambda: setup.server.status(NAME, 2).state == "attached")
             assert not (await setup.server.get_without_ack(NAME, 2)).entries
 
     @pytest.mark.usefixtures("start")
@@ -350,7 +350,7 @@ class TestCatchingUp:
         main = setup.parser
         call = setup.server.get_without_ack(NAME, 2, batch_size=1000, timeout=math.inf, wait_full=True)
         getting = asyncio.create_task(call)
-        await eventually(lambda: setup.parser is not main)
+        await soon(lambda: setup.parser is not main)
         setup.parser.write(b"one")
         async with asyncio.timeout(2):
             assert entries((await getting).slices) == [b"begin", b"one", b"end"]
@@ -363,7 +363,7 @@ class TestCatchingUp:
             await setup.server.subscribe(NAME, client, start=start)
         waiting = [asyncio.create_task(setup.server.get_without_ack(NAME, client, timeout=60)) for client in clients]
         instance = setup.server.instances[NAME]
-        await eventually(lambda: instance.catch_up.count == 1)
+        await soon(lambda: instance.catch_up.count == 1)
         looks: list[float] = []
         monkeypatch.setattr(instance.cursors, "take_turns", lambda _turns, now: looks.append(now))
         instance.wake()
@@ -376,7 +376,7 @@ class TestCatchingUp:
     async def test_reading_a_range_is_a_call(self, setup: Setup, start: str) -> None:
         end, main = str(setup.parser.stream.end), setup.parser
         reading = asyncio.create_task(anext(setup.server.rows(NAME, CLIENT, start, end)))
-        await eventually(lambda: setup.parser is not main)
+        await soon(lambda: setup.parser is not main)
         asked = setup.server.status(NAME, CLIENT).last_active
         setup.parser.write(b"one")
         assert entries((await reading).slices) == [b"begin", b"one", b"end"]
@@ -391,7 +391,10 @@ class TestCatchingUp:
 
 async def test_a_client_that_is_gone_is_noticed_without_a_put_a_call_or_a_write(setup: Setup) -> None:
     await setup.server.subscribe(NAME, CLIENT, expire_after=1)
-    await eventually(lambda: not setup.server.destination_status(NAME).clients, 4)
+    assert [it.client_id for it in setup.server.destination_status(NAME).clients] == [CLIENT]
+    await soon(lambda: not setup.server.destination_status(NAME).clients, seconds=4)
+    with pytest.raises(NotSubscribedError):
+        await setup.server.get_without_ack(NAME, CLIENT)
 
 
 async def test_a_mistake_that_also_breaks_the_stop_leaves_a_destination_that_can_be_started(
@@ -577,7 +580,7 @@ async def test_one_is_stopped_also_while_it_is_given_up_to_another_server(
     closing = threading.Event()
     monkeypatch.setattr(setup.parser, "join", lambda _: closing.wait())
     giving_up = asyncio.create_task(server.deactivate(NAME))
-    await eventually(lambda: server.destination_status(NAME).state == "stopped")
+    await soon(lambda: server.destination_status(NAME).state == "stopped")
     try:
         await server.stop(NAME)
         assert not server.cluster.member.election(NAME).wanted
@@ -617,11 +620,11 @@ async def test_one_that_stands_by_reads_the_source_into_its_log_until_it_is_acti
     server.cluster = Cluster("127.0.0.1:1", 4.0, Identity("127.0.0.1:1", "http://127.0.0.1:2"), server, setup.load)
     before = setup.parser
     await server.start(NAME)
-    await eventually(lambda: setup.parser is not before)
+    await soon(lambda: setup.parser is not before)
     tail = setup.parser
     begin = tail.stream.end
     tail.write(b"one")
-    await eventually(lambda: log_end(server) == tail.stream.end)
+    await soon(lambda: log_end(server) == tail.stream.end)
     status = server.destination_status(NAME)
     assert (status.state, status.clients, status.entries) == ("standby", [], 0)
     assert server.log_start(NAME) == str(begin)
@@ -635,7 +638,7 @@ async def test_one_that_stands_by_reads_the_source_into_its_log_until_it_is_acti
     assert entries(batch.slices) == [b"begin", b"one", b"end"]
     active = setup.parser
     await server.deactivate(NAME)
-    await eventually(lambda: setup.parser is not active)
+    await soon(lambda: setup.parser is not active)
     await server.stop(NAME)
     assert server.log_start(NAME) == ""
 
@@ -692,9 +695,9 @@ async def test_cursors_are_stored_in_the_next_period_after_an_unforeseen_failure
         patch.setattr(meta, "write", fails)
         with pytest.raises(NotStoredError, match="can't start new thread"):
             await setup.server.ack(NAME, CLIENT, batch_id=batch.batch_id, durable=True)
-        await eventually(lambda: setup.server.destination_status(NAME).error)
-    await eventually(lambda: batch.to in (tmp_path / NAME / "meta.dat").read_text())
-    await eventually(lambda: not setup.server.destination_status(NAME).error)
+        await soon(lambda: setup.server.destination_status(NAME).error)
+    await soon(lambda: batch.to in (tmp_path / NAME / "meta.dat").read_text())
+    await soon(lambda: not setup.server.destination_status(NAME).error)
 
 
 async def test_durable_acks_that_come_together_share_writes(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,8 @@ from sluice.server.config import Configuration
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.outputs.outputs import Outputs
 from sluice.server.outputs.registry import make
-from tests.source import Source, eventually
+from tests.source import Source
+from tests.waiting import soon
 
 folder = Path("conf")
 (folder / "example").mkdir(parents=True)
@@ -141,9 +142,9 @@ async def deliver(count):
     server = EmbeddedServer(configuration.instance, make_source)
     server.companions = Outputs(server, configuration.outputs, lambda output: make(output, lambda: ""))
     await server.start("example")
-    await eventually(lambda: server.destination_status("example").clients)
+    await soon(lambda: server.destination_status("example").clients)
     sources[-1].put(count)
-    await eventually(lambda: not server.status("example", 1001).lag.entries)
+    await soon(lambda: not server.status("example", 1001).lag.entries)
     (status,) = server.destination_status("example").outputs
     print(status.name, status.state, status.records, copied())
     await server.close()

@@ -26,6 +26,7 @@ from sluice.store.log.slots import pack, unpack
 from sluice.store.ring import Flag, Kind, Ring, SlotView, Staging
 from sluice.store.segment import SegmentWriter
 from sluice.store.track import ONE, Track
+from tests.effort import times
 
 SHAPE = {"filter_regex": ".*"}
 SERVER = "0f0f0f0f-0000-0000-0000-000000000001"
@@ -176,7 +177,7 @@ def keys_of(ring: Ring, slot: SlotView) -> SlotView:
 @given(
     st.lists(st.tuples(slot_fields, st.binary(min_size=1, max_size=40)), min_size=1, max_size=30), st.integers(1, 300)
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=times(40, 200), deadline=None)
 def test_slots_and_entries_come_back_whatever_they_hold(slots: list[tuple[dict[str, int], bytes]], most: int) -> None:
     ring, other = Ring(64), Ring(64)
     for registry in ("sources", "files", "tables", "gtid_sources"):
@@ -223,7 +224,7 @@ def test_a_block_ends_with_a_transaction_unless_one_is_larger(source: Source) ->
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=times(60, 300), deadline=None)
 def test_slots_that_were_changed_are_refused_or_stay_within_their_bounds(data: st.DataObject) -> None:
     source = Source()
     source.put(4)

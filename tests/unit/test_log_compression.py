@@ -24,6 +24,7 @@ from sluice.store.log.log import Limits, Log, stored_files, take
 from sluice.store.log.slots import crc32
 from sluice.store.log.zstd import compress, decompress
 from sluice.store.ring import Kind
+from tests.effort import times
 from tests.unit.test_log import SHAPE, Source, entries, opened
 
 LAST = 60
@@ -360,7 +361,7 @@ def read(content: bytes) -> bytes | None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=times(40, 200), deadline=None)
 def test_a_compressed_block_that_was_changed_is_refused_by_its_place(data: st.DataObject) -> None:
     entry = data.draw(st.binary(min_size=20, max_size=2000)) * 3
     content = bytearray(b"".join(frame(b"{}", b"slots", 1, [memoryview(entry)], compress(entry))))

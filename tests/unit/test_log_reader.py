@@ -3,7 +3,7 @@
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from sluice.store.log.log import File, Log
 from sluice.store.ring import Ring
 from sluice.store.track import ONE, Track
 from tests.unit.test_log import SERVER, Source, opened, written
+from tests.waiting import eventually
 
 CONFIG = InstanceConfig(destination="shop")
 OTHER = "0f0f0f0f-0000-0000-0000-000000000002"
@@ -90,19 +91,12 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield Scene(log)
 
 
-def wait(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def test_the_ring_gets_what_the_log_has_and_what_it_gets(scene: Scene) -> None:
     scene.add(20)
     reader = scene.read(scene.source.place(5))
-    wait(lambda: scene.track.end == scene.source.place(21))
+    eventually(lambda: scene.track.end == scene.source.place(21))
     scene.add(20)
-    wait(lambda: scene.track.end == scene.source.place(41))
+    eventually(lambda: scene.track.end == scene.source.place(41))
     assert scene.data().endswith(written(5, 40))
     assert scene.track.floor is not None
     assert scene.track.floor <= scene.source.place(5)
@@ -115,7 +109,7 @@ def test_at_a_gap_the_source_goes_on_up_to_where_the_log_does(scene: Scene) -> N
     scene.add(20)
     scene.log.begin(scene.source.place(30), None, CONFIG.shape())
     reader = scene.read(scene.source.place(1))
-    wait(lambda: scene.parser.started)
+    eventually(lambda: scene.parser.started)
     assert scene.parser.started == [Cursor.at(scene.source.place(21))]
     assert scene.parser.end == scene.source.place(30), "there the log goes on"
     assert scene.data() == written(1, 20)
@@ -128,7 +122,7 @@ def test_a_place_that_was_taken_away_meanwhile_is_read_from_the_source(scene: Sc
     scene.add(60)
     scene.log.prune(1000)
     reader = scene.read(scene.source.place(2))
-    wait(lambda: scene.parser.started)
+    eventually(lambda: scene.parser.started)
     assert scene.parser.started == [Cursor.at(scene.source.place(2))]
     reader.stop()
     reader.join(5)
@@ -142,7 +136,7 @@ def test_the_source_is_not_asked_for_what_was_delivered_in_another_shape(scene: 
     scene.add(1)
     scene.log.prune(1)
     reader = scene.read(scene.source.place(2))
-    wait(lambda: reader.failure)
+    eventually(lambda: reader.failure)
     assert isinstance(reader.failure, ReshapedError)
     expected = f"{re.escape(str(scene.source.place(2)))}.*up to {re.escape(str(scene.source.place(61)))}.*regex is '"
     assert re.search(expected, str(reader.failure))
@@ -158,10 +152,10 @@ def test_between_two_parts_of_the_log_the_source_goes_on_as_far_as_it_gives_the_
     scene.add(20)
     scene.log.prune(sum(it.bytes for it in scene.log.extent.files if it.start >= scene.source.place(61)))
     reader = scene.read(scene.source.place(2))
-    wait(lambda: scene.parser.started)
+    eventually(lambda: scene.parser.started)
     assert scene.ring.next == 0
     scene.parser.ended.set()
-    wait(lambda: scene.track.end == scene.source.place(101))
+    eventually(lambda: scene.track.end == scene.source.place(101))
     assert scene.parser.started == [Cursor.at(scene.source.place(2))]
     assert scene.parser.end == scene.source.place(61)
     assert scene.data() == written(61, 100)
@@ -182,7 +176,7 @@ def test_a_reader_goes_on_where_files_are_compressed_before_and_after_it_has_ope
 
     scene.log.find = find_and_compress  # type: ignore[method-assign]
     reader = scene.read(scene.source.place(2))
-    wait(lambda: scene.track.end == scene.source.place(61))
+    eventually(lambda: scene.track.end == scene.source.place(61))
     assert scene.data().endswith(written(2, 60))
     assert not scene.parser.started
     reader.stop()
@@ -203,7 +197,7 @@ def test_a_reader_goes_on_where_the_next_file_is_compressed_while_it_reads_one(
 
     monkeypatch.setattr(scene.log, "after", after_and_compress)
     reader = scene.read(scene.source.place(1))
-    wait(lambda: scene.track.end == scene.source.place(61))
+    eventually(lambda: scene.track.end == scene.source.place(61))
     assert scene.data() == written(1, 60)
     assert not scene.parser.started
     reader.stop()
@@ -222,12 +216,12 @@ def test_a_file_of_the_next_source_may_be_compressed_while_those_of_the_one_befo
     assert scene.log.end is not None
     scene.log.begin(scene.log.end, None, {"canal.instance.filter.regex": "shop"})
     reader = scene.read(scene.source.place(1))
-    wait(lambda: scene.track.end == scene.source.place(4))
+    eventually(lambda: scene.track.end == scene.source.place(4))
     time.sleep(0.2)
     while scene.log.compress():
         pass
     scene.track.free_to(scene.ring.next)
-    wait(lambda: scene.data() == written(1, 2))
+    eventually(lambda: scene.data() == written(1, 2))
     assert not scene.parser.started
     reader.stop()
     reader.join(5)
@@ -253,11 +247,11 @@ def test_changes_of_the_next_source_come_when_those_of_the_one_before_are_confir
     other.put(2)
     scene.log.append(other.pieces())
     reader = scene.read(scene.source.place(1))
-    wait(lambda: scene.track.end == scene.source.place(4))
+    eventually(lambda: scene.track.end == scene.source.place(4))
     time.sleep(0.2)
     assert scene.track.end == scene.source.place(4)
     scene.track.free_to(scene.ring.next)
-    wait(lambda: scene.data() == written(1, 2))
+    eventually(lambda: scene.data() == written(1, 2))
     assert scene.track.end is not None
     assert scene.track.end.source == OTHER
     assert not scene.parser.started

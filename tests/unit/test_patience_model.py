@@ -26,6 +26,7 @@ from sluice.store.segment import SegmentWriter
 from sluice.store.states import Ahead, Behind, CatchingUp, InRing, Meeting, Starting, State
 from sluice.store.subscriber import Subscriber
 from sluice.store.track import Track
+from tests.effort import times
 from tests.unit.test_ring_model import MEMORY, NAMES, SIZE, TABLES, Entry, compile_filter, index_of, place
 
 DETACH_AFTER = 20.0
@@ -479,7 +480,7 @@ class PatienceMachine(RuleBasedStateMachine):
             seconds -= 1
 
 
-PatienceMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+PatienceMachine.TestCase.settings = settings(max_examples=times(20, 60), stateful_step_count=30, deadline=None)
 TestPatience = PatienceMachine.TestCase
 
 

@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import eventually
 
 SUPERVISOR = """
 import asyncio, logging, sys
@@ -30,10 +31,7 @@ def runs(path: Path) -> int:
 
 
 def wait_for_runs(path: Path, count: int) -> None:
-    deadline = time.monotonic() + 20
-    while runs(path) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    eventually(lambda: runs(path) >= count, lambda: f"{count} runs, not {runs(path)}")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Ring
 from sluice.store.stream import Stream
-from tests.source import eventually
+from tests.waiting import soon
 
 HERE = Position("1", "bin.000007", 1_700_000_000, 400, 0)
 HOUR = 3600.0
@@ -81,22 +81,23 @@ def expiry(hours: float) -> Expiry:
     ids=["long", "just long enough", "soon", "overdue"],
 )
 async def test_it_is_said_when_less_than_a_quarter_of_the_time_is_left(hours: float, text: str) -> None:
-    await check(expiry(hours), text)
+    assert await said(expiry(hours)) == [text] * bool(text)
 
 
 async def test_it_is_said_of_the_oldest_file_that_is_left() -> None:
-    await check(Expiry(0.0, 0.0), "any time: no older file is left")
+    assert await said(Expiry(0.0, 0.0)) == ["any time: no older file is left"]
 
 
 async def test_nothing_is_said_where_no_end_is_in_sight() -> None:
-    await check(None, "")
+    assert await said(None) == []
 
 
-async def check(found: Expiry | None, text: str) -> None:
+async def said(found: Expiry | None) -> list[str]:
+    """When the source may purge what each client needs."""
     it = watch(Parser(found))
     await it.look()
     prefix = f"the source may purge the binlog at its cursor, {HERE}, "
-    assert [threat.text.removeprefix(prefix) for threat in it.threats.values()] == [text] * bool(text)
+    return [threat.text.removeprefix(prefix) for threat in it.threats.values()]
 
 
 async def test_only_clients_with_a_place_are_asked_for() -> None:
@@ -169,9 +170,9 @@ async def test_what_was_known_stays_while_the_source_does_not_answer(monkeypatch
     it = watch(parser)
     await it.look()
     running = asyncio.create_task(it.run())
-    await eventually(lambda: len(parser.asked) > 2)
+    await soon(lambda: len(parser.asked) > 2)
     assert 1001 in it.threats
-    await eventually(lambda: not it.threats)
+    await soon(lambda: not it.threats)
     running.cancel()
 
 

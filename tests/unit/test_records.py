@@ -3,12 +3,12 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, target
 from hypothesis import strategies as st
+from typing_extensions import Buffer
 
 from sluice.protocol.canal.entry_pb2 import (
     ALTER,
@@ -28,7 +28,8 @@ from sluice.protocol.canal.entry_pb2 import (
 from sluice.protocol.canal.packet_pb2 import Messages, Packet
 from sluice.protocol.canal.records import RecordEncoder, Records, Route, hash_partition, java_hash
 from sluice.protocol.errors import DecodeError, MarkerError, RecordTooLargeError
-from tests.unit.entries import entries, frame, mutated, plain_flat, texts
+from tests.effort import times
+from tests.unit.entries import among_others, entries, frame, mutated, plain_flat, texts
 
 HUGE = 1 << 30
 FIXED = Route(0, 0, 0)
@@ -166,7 +167,7 @@ def plain_messages(batch: list[Entry], tables: Tables, *, strict: bool) -> Itera
 
 
 @given(st.lists(entries(), max_size=5), st.booleans(), st.data())
-@settings(max_examples=300)
+@settings(max_examples=times(60, 300))
 def test_flat_records_equal_those_of_a_plain_writer(batch: list[Entry], strict: bool, data: st.DataObject) -> None:
     tables = Tables(data, column_names(batch))
     encode = RecordEncoder("flat", tables, whole=False, limit=HUGE, strict=strict)
@@ -230,7 +231,7 @@ def plain_packets(batch: list[Entry], tables: Tables) -> dict[Place, list[tuple[
 
 
 @given(st.lists(entries(), max_size=5), st.data())
-@settings(max_examples=300)
+@settings(max_examples=times(60, 300))
 def test_packets_hold_the_entries_that_a_plain_writer_puts_there(batch: list[Entry], data: st.DataObject) -> None:
     tables = Tables(data, column_names(batch))
     encode = RecordEncoder("canal", tables, whole=False, limit=HUGE)
@@ -255,7 +256,7 @@ def varint(number: int) -> bytes:
 
 
 @given(st.lists(entries(), max_size=4), st.sampled_from(["flat", "canal"]), st.integers(20, 3000), st.data())
-@settings(max_examples=400)
+@settings(max_examples=times(80, 400))
 def test_no_record_is_larger_than_allowed_and_none_is_lost(
     batch: list[Entry], form: str, limit: int, data: st.DataObject
 ) -> None:
@@ -550,11 +551,21 @@ def test_a_form_that_does_not_exist_is_an_error() -> None:
 
 
 @given(st.lists(entries(), min_size=1, max_size=3), st.data())
-@settings(max_examples=500)
+@settings(max_examples=times(100, 500))
 def test_broken_bytes_are_an_error_or_harmless(batch: list[Entry], data: st.DataObject) -> None:
     broken = mutated(data, frame(batch))
     options = {name: data.draw(st.booleans()) for name in ("keyed", "split_key_updates", "strict", "whole")}
     form = data.draw(st.sampled_from(["flat", "canal"]))
-    encode = encoder(form, data.draw(routes), limit=data.draw(st.integers(0, 500)), **options)
-    with suppress(DecodeError):
-        encode.encode([broken[: data.draw(st.integers(0, len(broken)))]], 1)
+    route, limit = data.draw(routes), data.draw(st.integers(0, 500))
+    part = broken[: data.draw(st.just(len(broken)) | st.integers(0, len(broken)))]
+    once, again = (outcome(encoder(form, route, limit=limit, **options), it) for it in (part, among_others(part)))
+    assert once == again
+
+
+def outcome(encode: RecordEncoder, data: Buffer) -> object:
+    """The records of bytes, or why they are refused."""
+    try:
+        found = encode.encode([data], 1, ts=17)
+    except DecodeError as error:
+        return str(error)
+    return found.values, found.keys, found.partitions, str(found.refused)

@@ -13,6 +13,7 @@ import pytest
 from sluice.protocol.errors import ConfigError, DecodeError
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
+from tests.waiting import eventually
 
 
 class Source:
@@ -42,10 +43,7 @@ def joined(slices: list[memoryview]) -> bytes:
 
 
 def wait_until_put_blocks(ring: Ring) -> None:
-    deadline = time.monotonic() + 10
-    while not ring.waiting:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    eventually(lambda: ring.waiting)
 
 
 @pytest.mark.parametrize("size", [0, -1, 3, 1000])

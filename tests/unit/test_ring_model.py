@@ -16,6 +16,7 @@ from sluice.store.cursors import Cursors
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 from sluice.store.track import TableFilter
+from tests.effort import times
 
 SIZE = 32
 MEMORY = 3000
@@ -368,5 +369,5 @@ class RingMachine(RuleBasedStateMachine):
             assert not boundaries or index >= boundaries[-1]
 
 
-RingMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+RingMachine.TestCase.settings = settings(max_examples=times(30, 150), stateful_step_count=60, deadline=None)
 TestRing = RingMachine.TestCase

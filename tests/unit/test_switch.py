@@ -30,10 +30,10 @@ from sluice.protocol.gtid import Transactions
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Kind
 from sluice.store.snapshot import TableProgress
-from tests.source import eventually
 from tests.stream import SERVER_ID, Stream
 from tests.unit.test_embedded import WrittenByTest
 from tests.unit.test_views import CLIENT, MAIN, VIEW, Setup
+from tests.waiting import soon
 
 FIRST, SECOND = "one", "two"
 
@@ -134,7 +134,7 @@ class Pair(Setup):
         """Wait until the log has all that was written."""
         (parser,) = self.reading
         instance = self.instance
-        await eventually(lambda: (log := instance.cursors.track.log) is not None and log.end == parser.stream.end)
+        await soon(lambda: (log := instance.cursors.track.log) is not None and log.end == parser.stream.end)
 
     def switch(self) -> "asyncio.Task[None]":
         return asyncio.create_task(self.server.switch_source(MAIN))
@@ -172,7 +172,7 @@ async def begins_again(pair: Pair) -> "asyncio.Task[None]":
     pair.tear()
     Source.proof.set()
     switching = pair.switch()
-    await eventually(lambda: pair.state(MAIN)[0] == "starting")
+    await soon(lambda: pair.state(MAIN)[0] == "starting")
     return switching
 
 
@@ -203,7 +203,10 @@ async def test_a_view_that_is_started_while_the_stream_begins_again_is_served(
         switching = await begins_again(pair)
         await pair.server.start(VIEW)
     await switching
-    await eventually(lambda: pair.state()[0] == "running")
+    await soon(lambda: pair.state()[0] == "running")
+    await pair.server.subscribe(VIEW, CLIENT)
+    pair.write("orders", b"one")
+    assert await pair.take() == [b"one"]
 
 
 async def test_a_view_that_opens_while_the_stream_begins_again_keeps_its_clients(
@@ -221,7 +224,7 @@ async def test_a_view_that_opens_while_the_stream_begins_again_keeps_its_clients
 
     monkeypatch.setattr(FileMetaStore, "open", wait)
     starting = asyncio.create_task(pair.server.start(VIEW))
-    await eventually(lambda: pair.state()[0] == "starting")
+    await soon(lambda: pair.state()[0] == "starting")
     with held(monkeypatch, pair):
         switching = await begins_again(pair)
         go_on.set()
@@ -242,7 +245,7 @@ async def test_no_switch_begins_while_rows_of_the_quarantine_are_kept(
     redelivering = asyncio.create_task(pair.instance.redeliver([]))
     await asyncio.sleep(0.05)
     switching = pair.switch()
-    await eventually(Source.proving.is_set)
+    await soon(Source.proving.is_set)
     kept.set()
     await redelivering
     await asyncio.gather(switching, return_exceptions=True)
@@ -261,7 +264,7 @@ async def test_a_proof_that_does_not_end_is_given_up(pair: Pair, monkeypatch: py
 
     monkeypatch.setattr(Source, "prove", prove)
     switching = pair.switch()
-    await eventually(Source.proving.is_set)
+    await soon(Source.proving.is_set)
     await pair.server.begin_again(MAIN)
     await asyncio.gather(switching, return_exceptions=True)
     assert [it.address for it in pair.reading] == [FIRST]
@@ -282,7 +285,7 @@ async def test_no_reader_of_the_former_source_is_left(pair: Pair, monkeypatch: p
     cursors = pair.instance.cursors
     cursors._subscribers[CLIENT].detach(cursors.track, GoneError("it is slow"))
     waiting = asyncio.create_task(pair.server.get_without_ack(MAIN, CLIENT, timeout=5))
-    await eventually(lambda: len(pair.reading) == 2)
+    await soon(lambda: len(pair.reading) == 2)
     Source.proof.set()
     switching = pair.switch()
     while not switching.done():
@@ -298,7 +301,7 @@ async def test_a_snapshot_that_begins_in_a_switch_is_read_once(pair: Pair) -> No
     await pair.server.subscribe(MAIN, CLIENT)
     pair.write("orders", b"one")
     switching = pair.switch()
-    await eventually(Source.proving.is_set)
+    await soon(Source.proving.is_set)
     pair.instance.cursors.add_snapshot(CLIENT, [TableProgress("shop", "orders", "", 1)], 0)
     pair.instance.tend_snapshots()
     Source.proof.set()

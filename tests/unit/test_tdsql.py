@@ -268,4 +268,6 @@ def test_a_fixed_binary_has_its_zeros_again() -> None:
 def test_bytes_that_are_no_entries_are_refused(parts: list[Entry], data: st.DataObject) -> None:
     framed = mutated(data, frame(parts))
     with suppress(DecodeError):
-        encoder().encode([framed], 1, positions=data.draw(st.binary(max_size=20)))
+        found = encoder().encode([framed], 1, positions=data.draw(st.binary(max_size=20)))
+        kinds = [json.loads(it.decode(errors="replace"))["eventtypestr"] for it in found.values]
+        assert [it in ("insert", "update", "delete") for it in kinds] == list(found.rows)

@@ -26,9 +26,9 @@ from sluice.protocol.errors import (
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.lag import explain
 from sluice.store.batch import Batch, LateRows
-from tests.source import eventually
 from tests.stream import entries
 from tests.unit.test_embedded import WrittenByTest
+from tests.waiting import soon
 
 MAIN, VIEW, OTHER = "shop", "part", "rest"
 CLIENT = 1001
@@ -168,7 +168,7 @@ async def test_the_ring_waits_for_clients_of_views_and_not_for_those_of_stopped_
     assert await setup.take(MAIN) == [b"one", b"two"]
     setup.parser.stream.transaction(b"three")
     putting = asyncio.create_task(asyncio.to_thread(setup.parser.stream.put))
-    await eventually(lambda: setup.server.destination_status(MAIN).full)
+    await soon(lambda: setup.server.destination_status(MAIN).full)
     assert await setup.take(MAIN) == [b"three"]
     status = setup.server.destination_status(MAIN)
     explained = explain(status, status.clients[0], 0.0)
@@ -335,7 +335,7 @@ async def test_what_fails_for_the_destination_fails_for_its_views(running: Setup
     running.parser.stream.gtid = 99  # of a source that the ring does not know
     running.parser.stream.advance()
     running.parser.stream.put()
-    await eventually(lambda: running.state(MAIN)[0] == "error")
+    await soon(lambda: running.state(MAIN)[0] == "error")
     assert running.state(VIEW) == running.state(MAIN)
     with pytest.raises(DestinationStoppedError, match=f"destination:{VIEW} has failed: IndexError: 99"):
         await running.get()
@@ -346,10 +346,13 @@ async def test_what_fails_for_the_destination_fails_for_its_views(running: Setup
 
 
 async def test_a_source_that_cannot_be_read_is_the_state_of_views_too(running: Setup) -> None:
-    running.parser.on_state("error", "the source does not answer")
-    await eventually(lambda: running.state(VIEW) == ("error", "the source does not answer"))
-    running.parser.on_state("running", "")
-    await eventually(lambda: running.state(VIEW) == ("running", ""))
+    failed, works = ("error", "the source does not answer"), ("running", "")
+    running.parser.on_state(*failed)
+    await soon(lambda: running.state(MAIN) == failed)
+    assert [running.state(it) for it in (VIEW, OTHER)] == [failed] * 2
+    running.parser.on_state(*works)
+    await soon(lambda: running.state(MAIN) == works)
+    assert [running.state(it) for it in (VIEW, OTHER)] == [works] * 2
 
 
 async def test_a_client_of_a_view_that_has_lost_its_place_is_told_and_the_others_are_served(running: Setup) -> None:
@@ -367,7 +370,7 @@ async def test_a_client_of_a_view_that_has_lost_its_place_is_told_and_the_others
     running.server._make_parser = make
     running.main = running.main.model_copy(update={"catch_up_readers": 2})
     await running.start(MAIN)
-    await eventually(lambda: running.server.status(VIEW, CLIENT).state == "gone")
+    await soon(lambda: running.server.status(VIEW, CLIENT).state == "gone")
     with pytest.raises(PurgedError, match="has purged it"):
         await running.get()
     running.write("orders", b"two")
@@ -434,7 +437,7 @@ async def test_clients_of_a_view_expire_as_that_is_configured(setup: Setup) -> N
     view = setup.server.instances[VIEW]
     view.cursors._expire_after = 1
     view.cursors._subscribers[CLIENT].last_active -= 2
-    await eventually(lambda: not view.cursors.client_ids)
+    await soon(lambda: not view.cursors.client_ids)
     assert setup.server.instances[MAIN].cursors.client_ids == [CLIENT]
 
 

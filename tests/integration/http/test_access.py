@@ -84,7 +84,8 @@ class TestCredentials:
         async with running(tmp_path) as api:
             for n in range(FREE_FAILURES):
                 await api.problem("POST", "/v1/tokens", 401, json=login, headers={"X-Forwarded-For": f"192.0.2.{n}"})
-            await api.problem("POST", "/v1/tokens", 429, json=login, headers={"X-Forwarded-For": "192.0.2.9"})
+            headers = {"X-Forwarded-For": "192.0.2.9"}
+            assert await api.problem("POST", "/v1/tokens", 429, json=login, headers=headers) == "too-many-attempts"
 
     async def test_a_token_sees_the_metrics_of_its_destinations_only(self, guarded: Api) -> None:
         spark = guarded.headers

@@ -13,7 +13,8 @@ import pytest
 
 from sluice.protocol.canal.packet_pb2 import Messages
 from tests.integration.http.served import ARROW, CLIENT, MEGABYTE, NDJSON, PROTOBUF, Api, running
-from tests.source import eventually, numbers
+from tests.source import numbers
+from tests.waiting import soon
 
 
 class TestGet:
@@ -31,7 +32,7 @@ class TestGet:
 
     async def test_a_waiting_call_is_answered_by_the_first_change(self, api: Api) -> None:
         waiting = asyncio.create_task(api.get(timeout=30_000))
-        await eventually(lambda: api.waiting() == 1)
+        await soon(lambda: api.waiting() == 1)
         api.source.put()
         async with asyncio.timeout(5):
             assert numbers(await waiting) == [0]
@@ -60,7 +61,7 @@ class TestGet:
         waiting = asyncio.create_task(api.get(timeout=30_000, minBytes=1, linger=30_000))
         assert numbers(await waiting) == [0]
         waiting = asyncio.create_task(api.get(timeout=30_000, minBytes=5000, linger=30_000))
-        await eventually(lambda: api.waiting() == 1)
+        await soon(lambda: api.waiting() == 1)
         api.source.put()
         assert len(await api.marks()) == 1  # what it waits with is not taken yet
         api.source.put(size=5000)
@@ -176,11 +177,11 @@ class TestAckOfAGet:
         api.source.put()
         first = await api.get()
         waiting = asyncio.create_task(api.get(ack=first.batch_id, timeout=30_000))
-        await eventually(lambda: api.waiting() == 1)
+        await soon(lambda: api.waiting() == 1)
         assert await api.marks() == []
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        await eventually(lambda: not api.waiting())
+        await soon(lambda: not api.waiting())
         api.source.put()
         assert numbers(await api.get()) == [1]
 
@@ -190,7 +191,7 @@ class TestAckOfAGet:
             api.source.put()
             path = f"{CLIENT}/getWithoutAck?timeout=60000&ack={(await api.get()).batch_id}"
             waiting = asyncio.create_task(api.problem("POST", path, 503))
-            await eventually(lambda: api.waiting() == 1)
+            await soon(lambda: api.waiting() == 1)
             os.kill(os.getpid(), signal.SIGTERM)
             async with asyncio.timeout(5):
                 assert await waiting == "destination-stopped"
@@ -256,10 +257,10 @@ class TestFormats:
 class TestWaiting:
     async def test_a_client_that_goes_away_while_it_waits_takes_no_batch(self, api: Api) -> None:
         waiting = asyncio.create_task(api.get(timeout=30_000))
-        await eventually(lambda: api.waiting() == 1)
+        await soon(lambda: api.waiting() == 1)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        await eventually(lambda: not api.waiting())
+        await soon(lambda: not api.waiting())
         api.source.put()
         assert await api.marks() == []
         assert numbers(await api.get()) == [0]
@@ -270,7 +271,7 @@ class TestWaiting:
             await api.call("POST", f"{path}/subscribe")
         calls = [api.call("POST", f"{path}/getWithoutAck?timeout=30000", headers=PROTOBUF) for path in paths]
         waiting = asyncio.gather(*calls)
-        await eventually(lambda: api.waiting() == 100)
+        await soon(lambda: api.waiting() == 100)
         api.source.put()
         async with asyncio.timeout(5):
             responses = await waiting
@@ -278,7 +279,7 @@ class TestWaiting:
 
     async def test_a_put_of_another_thread_wakes_waiting_calls(self, api: Api) -> None:
         waiting = asyncio.create_task(api.get(timeout=30_000))
-        await eventually(lambda: api.waiting() == 1)
+        await soon(lambda: api.waiting() == 1)
         thread = threading.Thread(target=api.source.put, daemon=True)
         thread.start()
         async with asyncio.timeout(5):

@@ -4,7 +4,8 @@ import asyncio
 
 from sluice.protocol.canal.packet_pb2 import Messages
 from tests.integration.http.served import CLIENT, PROTOBUF, Api
-from tests.source import eventually, numbers
+from tests.source import numbers
+from tests.waiting import soon
 
 
 class TestSubscriptions:
@@ -76,7 +77,7 @@ class TestSessions:
     async def test_a_waiting_call_of_an_older_session_is_told(self, api: Api) -> None:
         older = {"Sluice-Session": ((await api.post("session")).json())["session"]}
         waiting = asyncio.create_task(api.problem("POST", f"{CLIENT}/getWithoutAck?timeout=30000", 409, headers=older))
-        await eventually(lambda: api.waiting() == 1)
+        await soon(lambda: api.waiting() == 1)
         await api.post("session")
         async with asyncio.timeout(5):
             assert await waiting == "stale-session"

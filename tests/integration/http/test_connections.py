@@ -1,6 +1,7 @@
 """Readers that are slow or go away, and the stop of the server, cost other clients nothing."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import signal
@@ -12,7 +13,8 @@ import pytest
 
 from sluice.server import network
 from tests.integration.http.served import CLIENT, MEGABYTE, Api, next_batch, running, streaming
-from tests.source import eventually, numbers
+from tests.source import numbers
+from tests.waiting import soon
 
 
 class TestSlowReader:
@@ -31,8 +33,17 @@ class TestSlowReader:
             "Accept: application/x-protobuf\r\nContent-Length: 0\r\n\r\n"
         )
         await loop.sock_sendall(sock, request.encode())
-        await eventually(lambda: api.embedded.status("example", 1001).marks)
+        await soon(lambda: api.embedded.status("example", 1001).marks)
         return sock, loop
+
+    @staticmethod
+    async def rest(sock: socket.socket) -> int:
+        """Take what comes until the connection ends; return how many bytes."""
+        size = 0
+        with contextlib.suppress(ConnectionResetError):
+            while piece := await asyncio.get_running_loop().sock_recv(sock, 1 << 16):
+                size += len(piece)
+        return size
 
     @staticmethod
     async def fill(api: Api) -> str:
@@ -60,7 +71,7 @@ class TestSlowReader:
         body = received.partition(b"\r\n\r\n")[2]
         first = body.index(b"\x12")
         assert hashlib.sha256(body[first:]).hexdigest() == expected
-        await eventually(lambda: not pool.pinned)
+        await soon(lambda: not pool.pinned)
 
     async def test_the_memory_of_one_that_goes_away_is_released(self, api: Api) -> None:
         await self.fill(api)
@@ -69,7 +80,8 @@ class TestSlowReader:
         await api.ack((await api.marks())[0])
         assert pool.pinned > 0
         sock.close()
-        await eventually(lambda: not pool.pinned)
+        await soon(lambda: not api.waiting())
+        assert pool.pinned == 0
 
     async def test_one_that_takes_nothing_for_too_long_is_cut_off(
         self, api: Api, monkeypatch: pytest.MonkeyPatch
@@ -80,7 +92,8 @@ class TestSlowReader:
         sock, _loop = await self.ask(api)
         with sock:
             await api.ack((await api.marks())[0])
-            await eventually(lambda: not pool.pinned)
+            await soon(lambda: not pool.pinned)
+            assert await self.rest(sock) < 8 * MEGABYTE
 
 
 class TestStop:
@@ -94,7 +107,7 @@ class TestStop:
                 await api.call("POST", "/v1/destinations/other/clients/1/subscribe")
                 path = "/v1/destinations/other/clients/1/getWithoutAck?timeout=60000"
                 waiting = asyncio.create_task(api.call("POST", path))
-                await eventually(lambda: api.waiting() == 2)
+                await soon(lambda: api.waiting() == 2)
                 begin = time.monotonic()
                 os.kill(os.getpid(), signal.SIGTERM)
                 async with asyncio.timeout(5):
@@ -116,6 +129,7 @@ class TestStop:
                 os.kill(os.getpid(), signal.SIGTERM)
                 async with asyncio.timeout(5):
                     await api.serving
+                assert await TestSlowReader.rest(sock) < 8 * MEGABYTE
 
 
 class TestUpgrade:

@@ -35,6 +35,7 @@ async def output_of(*command: object, **environ: str) -> str:
     return text.decode().strip()
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(600)  # the first time it is downloaded
 @pytest.mark.parametrize(
     "generator", ["openapi-python-client", pytest.param("openapi-generator", marks=pytest.mark.extended)]

@@ -7,7 +7,7 @@ import pytest
 
 from sluice.protocol.errors import BadParameterError
 from tests.integration.http.served import CLIENT, Api
-from tests.source import eventually
+from tests.waiting import soon
 
 
 class TestProblems:
@@ -69,7 +69,7 @@ class TestProblems:
 
     async def test_a_stopped_destination_says_so_to_waiting_calls(self, api: Api) -> None:
         waiting = asyncio.create_task(api.problem("POST", f"{CLIENT}/getWithoutAck?timeout=30000", 503))
-        await eventually(lambda: api.waiting() == 1)
+        await soon(lambda: api.waiting() == 1)
         await api.call("POST", "/v1/destinations/example/stop")
         async with asyncio.timeout(5):
             assert await waiting == "destination-stopped"
@@ -105,7 +105,7 @@ class TestProblems:
             raise ZeroDivisionError("inner workings")
 
         waiting = asyncio.create_task(api.post("getWithoutAck?timeout=30000"))
-        await eventually(lambda: api.waiting() == 1)
+        await soon(lambda: api.waiting() == 1)
         with monkeypatch.context() as patch:
             patch.setattr(api.embedded, "ack", fail)
             assert await api.problem("POST", f"{CLIENT}/ack", 500, json={"batchId": 5}) == "internal"

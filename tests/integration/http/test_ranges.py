@@ -15,7 +15,8 @@ from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import SourceError
 from sluice.store.batch import Batch
 from tests.integration.http.served import ARROW, CLIENT, NDJSON, PROTOBUF, Api, running
-from tests.source import eventually, numbers
+from tests.source import numbers
+from tests.waiting import soon
 
 PLACES = [f"101/bin.000001@1700000000:{4 + 100 * number}:0" for number in range(4)]
 RANGE = {"from": PLACES[0], "to": PLACES[-1]}
@@ -105,14 +106,14 @@ class TestPieces:
     ) -> None:
         self.failure = SourceError("the source is gone")
         reading = asyncio.create_task(api.call("GET", f"{CLIENT}/rows", params=RANGE, headers=headers))
-        await eventually(lambda: api.waiting() == 1)
+        await soon(lambda: api.waiting() == 1)
         self.then.set()
         with pytest.raises(aiohttp.ClientPayloadError):
             await reading
 
     async def test_when_the_server_stops_in_between_the_answer_breaks_off(self, api: Api) -> None:
         reading = asyncio.create_task(api.call("GET", f"{CLIENT}/rows", params=RANGE, headers=PROTOBUF))
-        await eventually(lambda: api.waiting() == 1)
+        await soon(lambda: api.waiting() == 1)
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(aiohttp.ClientPayloadError):
             async with asyncio.timeout(5):

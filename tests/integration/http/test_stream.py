@@ -7,7 +7,8 @@ import pytest
 
 from sluice.server.http import stream
 from tests.integration.http.served import CLIENT, MEGABYTE, NDJSON, Api, next_batch, streaming
-from tests.source import eventually, numbers
+from tests.source import numbers
+from tests.waiting import soon
 
 
 class TestStream:
@@ -81,7 +82,7 @@ class TestStream:
     async def test_a_client_that_goes_away_ends_its_stream(self, api: Api) -> None:
         async with streaming(api):
             assert api.waiting() == 1
-        await eventually(lambda: not api.waiting())
+        await soon(lambda: not api.waiting())
 
     async def test_json_cannot_be_streamed(self, api: Api) -> None:
         headers = {"Accept": "application/json"}

@@ -16,7 +16,7 @@ from sluice.server.tcp import session
 from sluice.server.tcp.serve import serving
 from sluice.server.waiting import Stopping
 from tests.canal import CanalError, frames, scramble, stored
-from tests.integration.tcp.served import PROTECTED, Canal, refused, running
+from tests.integration.tcp.served import PROTECTED, Canal, refused, running, silent
 from tests.source import Source
 
 
@@ -37,11 +37,15 @@ class TestLogin:
         assert await client.reader.readexactly(8) == bytes.fromhex("00000004 1001 1803")
 
     async def test_anybody_is_let_in_where_no_password_is_set(self, canal: Canal) -> None:
-        await canal.connect("anybody", "anything")
+        client = await canal.connect("anybody", "anything")
+        await client.subscribe()
+        assert canal.client_ids() == [1001]
 
     async def test_any_name_will_do_where_none_is_set(self, tmp_path: Path) -> None:
         async with running(tmp_path, tcp_passwd=stored("secret").upper()) as canal:
-            await canal.connect("anybody", "secret")
+            client = await canal.connect("anybody", "secret")
+            await client.subscribe()
+            assert canal.client_ids() == [1001]
 
     @pytest.mark.parametrize(("user", "password"), [("canal", "wrong"), ("other", "secret"), ("canal", None)])
     async def test_a_login_that_fails_may_be_repeated(self, protected: Canal, user: str, password: str | None) -> None:
@@ -64,6 +68,8 @@ class TestLogin:
         body = ClientAuth(username="canal", password=scramble("secret", client.seed)).SerializeToString()
         client.write(frames([Packet(type=Packet.GET, body=body).SerializeToString()])[0])
         await client.acknowledged()
+        await client.subscribe()
+        assert protected.client_ids() == [1001]
 
     async def test_a_login_may_subscribe(self, canal: Canal) -> None:
         client = await canal.connect(login=False)
@@ -95,7 +101,10 @@ class TestLogin:
         monkeypatch.setattr(session, "FAILED_LOGIN", 30.0)
         failing = await protected.connect(login=False)
         failing.send(ClientAuth(username="canal", password=scramble("wrong", failing.seed)))
-        await protected.connect("canal", "secret")
+        client = await protected.connect("canal", "secret")
+        await client.subscribe()
+        assert protected.client_ids() == [1001]
+        await silent(failing)  # its refusal is still to come
 
     async def test_the_password_is_in_no_log(self, protected: Canal, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("DEBUG")

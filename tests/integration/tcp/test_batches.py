@@ -8,7 +8,8 @@ import pytest
 from sluice.protocol.canal.packet_pb2 import Get
 from tests.canal import CanalClient, CanalError
 from tests.integration.tcp.served import MEGABYTE, Canal, refused, running, silent
-from tests.source import eventually, numbers
+from tests.source import numbers
+from tests.waiting import soon
 
 
 class TestGet:
@@ -62,7 +63,7 @@ class TestGet:
         self, canal: Canal, client: CanalClient, wait: int | None, unit: int | None
     ) -> None:
         client.ask(timeout=wait, unit=unit)
-        await eventually(canal.waiting)
+        await soon(canal.waiting)
         await silent(client)
         canal.source.put()
         assert numbers(await client.batch()) == [0]
@@ -73,7 +74,7 @@ class TestGet:
             await client.subscribe()
             canal.source.put(3, size=1000)
             client.ask(size=4, timeout=60_000)
-            await eventually(canal.waiting)
+            await soon(canal.waiting)
             await silent(client)
             canal.source.put(size=2000)
             assert numbers(await client.batch()) == [0, 1, 2, 3]
@@ -83,7 +84,7 @@ class TestGet:
             client = await canal.connect()
             await client.subscribe()
             client.ask(timeout=60_000)
-            await eventually(canal.waiting)
+            await soon(canal.waiting)
             canal.source.put()
             await silent(client)
             canal.source.put()
@@ -95,7 +96,7 @@ class TestGet:
             await client.subscribe()
             canal.source.put()
             client.ask(size=1, timeout=0)
-            await eventually(canal.waiting)
+            await soon(canal.waiting)
             await silent(client)
             canal.source.put(size=1000)
             assert numbers(await client.batch()) == [0, 1]
@@ -109,7 +110,7 @@ class TestGet:
             client = await canal.connect()
             await client.subscribe()
             client.ask(size=1000, timeout=0)
-            await eventually(canal.waiting)
+            await soon(canal.waiting)
             putting = asyncio.create_task(asyncio.to_thread(canal.source.put, 6))
             assert numbers(await client.batch()) == [0, 1, 2, 3]
             client.rollback()
@@ -126,7 +127,7 @@ class TestGet:
         assert canal.marks() == ids == sorted(ids)
         for batch_id in ids:
             client.ack(batch_id)
-        await eventually(lambda: not canal.marks())
+        await soon(lambda: not canal.marks())
         await silent(client)
 
     async def test_asking_for_an_ack_with_the_get_acks_nothing(self, canal: Canal, client: CanalClient) -> None:
@@ -161,9 +162,11 @@ class TestAckAndRollback:
         client.rollback(999)
         assert "clientId:1001 batchId:999 is not exist , please check" in (await refused(client))[1]
 
-    async def test_the_id_of_an_empty_batch_may_be_acked(self, client: CanalClient) -> None:
-        client.ack(-1)
+    async def test_the_id_of_an_empty_batch_may_be_acked(self, canal: Canal, client: CanalClient) -> None:
+        client.ack((await client.get()).batch_id)
         await silent(client)
+        canal.source.put()
+        assert numbers(await client.get()) == [0]
 
     async def test_an_ack_has_to_name_a_batch(self, client: CanalClient) -> None:
         client.ack(0)

@@ -9,7 +9,8 @@ import pytest
 from sluice.server import network
 from tests.canal import CanalClient
 from tests.integration.tcp.served import MEGABYTE, Canal, refused, running
-from tests.source import eventually, numbers
+from tests.source import numbers
+from tests.waiting import soon
 
 
 class TestTime:
@@ -50,25 +51,26 @@ class TestSlowReaders:
         await client.receive()
         await client.login()
         client.ask(size=16_000)
-        await eventually(canal.marks)
+        await soon(canal.marks)
         return client
 
     async def test_memory_stays_pinned_until_the_socket_has_it(self, canal: Canal, client: CanalClient) -> None:
         slow = await self.fill(canal)
         client.ack(canal.marks()[0])
-        await eventually(lambda: not canal.marks())
+        await soon(lambda: not canal.marks())
         pool = canal.source.ring.pool
         assert pool.pinned > 4 * MEGABYTE
         canal.source.put(3, size=MEGABYTE)  # nothing of it may come into what is still to be sent
         assert numbers(await slow.batch()) == list(range(12))
-        await eventually(lambda: not pool.pinned)
+        await soon(lambda: not pool.pinned)
 
     async def test_the_memory_of_one_that_goes_away_is_released(self, canal: Canal, client: CanalClient) -> None:
         slow = await self.fill(canal)
         client.ack(canal.marks()[0])
-        await eventually(lambda: canal.source.ring.pool.pinned)
+        await soon(lambda: canal.source.ring.pool.pinned)
         slow.cut()
-        await eventually(lambda: not canal.source.ring.pool.pinned)
+        await soon(lambda: "sluice_tcp_connections 1.0" in canal.page())
+        assert canal.source.ring.pool.pinned == 0
 
     async def test_one_that_takes_nothing_for_too_long_is_cut_off(
         self, canal: Canal, client: CanalClient, monkeypatch: pytest.MonkeyPatch
@@ -76,9 +78,10 @@ class TestSlowReaders:
         monkeypatch.setattr(network, "STALLED", 0.2)
         slow = await self.fill(canal)
         client.ack(canal.marks()[0])
-        await eventually(lambda: not canal.marks())
-        await eventually(lambda: not canal.source.ring.pool.pinned)
-        slow.cut()
+        await soon(lambda: not canal.marks())
+        await soon(lambda: not canal.source.ring.pool.pinned)
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+            await slow.batch()
 
 
 class TestEnd:
@@ -87,7 +90,7 @@ class TestEnd:
             client = await canal.connect()
             await client.subscribe()
             client.ask(timeout=0)
-            await eventually(canal.waiting)
+            await soon(canal.waiting)
             idle = await canal.connect()
             canal.stopping.announce()
             assert (await client.batch()).batch_id == -1
@@ -115,7 +118,11 @@ class TestEnd:
         async with asyncio.timeout(5), running(tmp_path) as canal:
             client = await canal.connect()
             await client.subscribe()
-            await TestSlowReaders().fill(canal)
+            slow = await TestSlowReaders().fill(canal)
+            canal.clients.remove(slow)  # the end of the server has to cut it
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+            await slow.batch()
+        slow.cut()
 
 
 async def test_metrics_count_packets_errors_and_connections(canal: Canal, client: CanalClient) -> None:

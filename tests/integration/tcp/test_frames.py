@@ -9,7 +9,8 @@ import pytest
 from sluice.protocol.canal.packet_pb2 import Ack, ClientAuth, Get, Packet, Sub
 from tests.canal import CanalClient, frames
 from tests.integration.tcp.served import Canal, refused, running
-from tests.source import eventually, numbers
+from tests.source import numbers
+from tests.waiting import soon
 
 
 class TestFrames:
@@ -48,7 +49,7 @@ class TestFrames:
         packet = Packet(type=Packet.GET, body=Get(destination="example", client_id="1001").SerializeToString())
         dying.write(frames([packet.SerializeToString()])[0][:9])
         dying.cut()
-        await eventually(lambda: "sluice_tcp_connections 1.0" in canal.page())
+        await soon(lambda: "sluice_tcp_connections 1.0" in canal.page())
         assert numbers(await client.get()) == [0, 1]
 
     async def test_frames_that_come_byte_by_byte_are_understood(self, canal: Canal, client: CanalClient) -> None:

@@ -5,7 +5,8 @@ import pytest
 from sluice.protocol.canal.packet_pb2 import ClientAck, ClientRollback, Get, Packet, Sub, Unsub
 from tests.canal import CanalClient, CanalError, frames
 from tests.integration.tcp.served import Canal, refused
-from tests.source import eventually, numbers
+from tests.source import numbers
+from tests.waiting import soon
 
 
 class TestSubscriptions:
@@ -61,7 +62,8 @@ class TestSubscriptions:
         canal.source.put()
         batch = await client.get()
         other.ack(batch.batch_id)
-        await eventually(lambda: not canal.marks())
+        assert (await other.get()).batch_id == -1
+        assert canal.marks() == []
 
     @pytest.mark.parametrize("name", ["Sub", "Unsub", "Get", "Ack", "Rollback"])
     async def test_destination_and_client_have_to_be_named(self, client: CanalClient, name: str) -> None:
@@ -85,7 +87,7 @@ class TestSubscriptions:
         self, canal: Canal, client: CanalClient
     ) -> None:
         client.ask(timeout=0)
-        await eventually(canal.waiting)
+        await soon(canal.waiting)
         await canal.embedded.stop("example")
         assert "destination:example should start first" in (await refused(client))[1]
         client.rollback()

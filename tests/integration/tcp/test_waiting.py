@@ -9,7 +9,8 @@ from sluice.protocol.canal.packet_pb2 import ClientAck, Get, Sub
 from sluice.protocol.errors import StaleSessionError
 from tests.canal import CanalClient
 from tests.integration.tcp.served import Canal, refused, silent
-from tests.source import eventually, numbers
+from tests.source import numbers
+from tests.waiting import soon
 
 
 class TestWaiting:
@@ -19,7 +20,7 @@ class TestWaiting:
         canal.source.put()
         first = await client.get()
         client.ask(timeout=0)
-        await eventually(canal.waiting)
+        await soon(canal.waiting)
         other = await canal.connect()
         other.client_id = "2"
         await other.subscribe()
@@ -33,9 +34,9 @@ class TestWaiting:
         canal.source.put()
         batch = await client.get()
         client.ask(timeout=0)
-        await eventually(canal.waiting)
+        await soon(canal.waiting)
         client.ack(batch.batch_id)
-        await eventually(lambda: not canal.marks())
+        await soon(lambda: not canal.marks())
         await silent(client)
         canal.source.put()
         assert numbers(await client.batch()) == [1]
@@ -45,7 +46,7 @@ class TestWaiting:
         batch = await client.get()
         get = Get(destination="example", client_id="1001", timeout=0)
         client.send(get, ClientAck(destination="example", client_id="1001", batch_id=batch.batch_id))
-        await eventually(lambda: not canal.marks())
+        await soon(lambda: not canal.marks())
         await silent(client)
         canal.source.put()
         assert numbers(await client.batch()) == [1]
@@ -61,7 +62,7 @@ class TestWaiting:
         self, canal: Canal, client: CanalClient
     ) -> None:
         client.ask(timeout=0)
-        await eventually(canal.waiting)
+        await soon(canal.waiting)
         client.ack(999)
         client.send(Sub(destination="example", client_id="8"))
         client.ack(998)
@@ -76,7 +77,7 @@ class TestWaiting:
         self, canal: Canal, client: CanalClient
     ) -> None:
         client.ask(timeout=0)
-        await eventually(canal.waiting)
+        await soon(canal.waiting)
         client.write(b"\xff\xff\xff\xff")
         assert await client.closed()
         canal.source.put()
@@ -87,9 +88,9 @@ class TestWaiting:
     ) -> None:
         going = await canal.connect()
         going.ask(timeout=0)
-        await eventually(canal.waiting)
+        await soon(canal.waiting)
         going.cut()
-        await eventually(lambda: not canal.waiting())
+        await soon(lambda: not canal.waiting())
         canal.source.put()
         assert canal.marks() == []
         assert numbers(await client.get()) == [0]
@@ -101,19 +102,20 @@ class TestWaiting:
         going.ask(timeout=0)
         going.ack(batch.batch_id)
         going.writer.close()
-        await eventually(lambda: not canal.marks())
-        await eventually(lambda: not canal.waiting())
+        await soon(lambda: not canal.marks())
+        await soon(lambda: not canal.waiting())
+        assert (await client.get()).batch_id == -1
 
     async def test_a_client_that_begins_again_ends_the_gets_of_older_connections(self, canal: Canal) -> None:
         lost = await canal.connect()
         await lost.subscribe()
         lost.ask(timeout=0)
-        await eventually(canal.waiting)
+        await soon(canal.waiting)
         client = await canal.connect()
         await client.subscribe()
         assert (await lost.batch()).batch_id == -1
         lost.ask(timeout=0)
-        await eventually(canal.waiting)
+        await soon(canal.waiting)
         client.rollback()
         assert (await lost.batch()).batch_id == -1
         canal.source.put()
@@ -138,7 +140,7 @@ class TestWaiting:
             await client.subscribe()
             client.ask(timeout=0)
             clients.append(client)
-        await eventually(lambda: canal.waiting() == 100)
+        await soon(lambda: canal.waiting() == 100)
         assert threading.active_count() - threads < 8  # those that write cursors to the disk
         canal.source.put()
         for client in clients:

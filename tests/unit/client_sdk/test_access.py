@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.client_sdk import Client
+from sluice.client_sdk import Client, calls
 from sluice.protocol import errors
 from sluice.server.credentials import Credentials, Grant
 from tests.unit.client_sdk.served import MakeClient, ServerThread, numbers
@@ -78,7 +78,10 @@ def test_a_token_goes_nowhere_where_others_read_it(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["http://localhost:1", "http://[::1]:1", "https://db.example.org"])
 def test_a_token_goes_only_where_others_cannot_read_it(url: str) -> None:
-    Client(url, token="t").close()
+    with Client(url, token="t") as client:
+        endpoint = client._endpoint
+    assert endpoint.server == url
+    assert endpoint.headers(url, calls.rollback())["Authorization"] == "Bearer t"
 
 
 def test_tls_is_verified_by_default() -> None:

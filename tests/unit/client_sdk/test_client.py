@@ -20,9 +20,9 @@ from sluice.protocol import errors
 from sluice.protocol.canal.entry_pb2 import QUERY, ROWDATA, Entry, Header, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.position import Position
-from tests.faults.harness import eventually
 from tests.proxy import Proxy
 from tests.unit.client_sdk.served import MakeClient, ServerThread, calls_of, entry, numbers, position
+from tests.waiting import eventually
 
 
 def test_a_batch_has_rows_positions_and_an_id(client: Any, server: ServerThread) -> None:

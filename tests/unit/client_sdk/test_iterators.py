@@ -9,9 +9,9 @@ import pytest
 
 from sluice.client_sdk.calls import Limits
 from sluice.protocol import errors
-from tests.faults.harness import eventually
 from tests.proxy import Proxy
 from tests.unit.client_sdk.served import MakeClient, ServerThread, calls_of, numbers, position
+from tests.waiting import eventually
 
 
 @pytest.mark.parametrize("method", ["batches", "stream"])

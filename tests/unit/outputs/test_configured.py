@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from sluice.instance.properties import Property
 from sluice.protocol.errors import ConfigError
@@ -262,6 +262,15 @@ def test_without_an_output_settings_of_kafka_are_said_to_have_no_effect(conf: Co
     assert "they are for canal.serverMode = kafka" in warning
 
 
+def complaint(settings: dict[str, Any]) -> str:
+    """What librdkafka says of settings, if anything."""
+    try:
+        Producer(settings)
+    except KafkaException as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize("name", sorted(SAME))
 def test_settings_that_java_and_librdkafka_share_are_known_to_it(name: str) -> None:
     values = {
@@ -273,7 +282,9 @@ def test_settings_that_java_and_librdkafka_share_are_known_to_it(name: str) -> N
         "ssl.keystore.password": "x",
     }
     number = "5" if name == "max.in.flight.requests.per.connection" else "1000"
-    Producer({"bootstrap.servers": "127.0.0.1:1", **FIXED, name: values.get(name, number)})
+    settings = {"bootstrap.servers": "127.0.0.1:1", **FIXED, name: values.get(name, number)}
+    assert complaint(settings) == ""
+    assert "No such configuration property" in complaint({**settings, f"{name}.x": "1"})
 
 
 def test_the_line_of_javas_login_module_is_taken_apart() -> None:

@@ -19,7 +19,8 @@ from sluice.server.outputs.settings import Output, OutputSettings
 from sluice.server.outputs.target import DeliveryError, Place, Prepared, RejectedError
 from sluice.store.batch import Batch
 from sluice.store.cursor import Cursor
-from tests.source import Source, eventually, numbers, start_embedded
+from tests.source import Source, numbers, start_embedded
+from tests.waiting import soon
 
 NAME = "example"
 CLIENT = 1001
@@ -115,7 +116,7 @@ class Setup:
 
     async def deliver(self, count: int, size: int = 0) -> None:
         self.source.put(count, size=size)
-        await eventually(lambda: len(set(self.target.confirmed)) == self.source.count)
+        await soon(lambda: len(set(self.target.confirmed)) == self.source.count)
 
     def acked(self) -> bool:
         return not self.embedded.status(NAME, CLIENT).lag.entries
@@ -127,14 +128,14 @@ async def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     embedded, sources = await start_embedded(tmp_path)
     made = Setup(embedded, sources[NAME])
     await made.outputs.start(NAME)
-    await eventually(lambda: made.state == "running")
+    await soon(lambda: made.state == "running")
     yield made
     await embedded.close()
 
 
 async def test_changes_are_delivered_in_order_and_acked(setup: Setup) -> None:
     await setup.deliver(50, size=300)
-    await eventually(setup.acked)
+    await soon(setup.acked)
     assert setup.target.confirmed == list(range(50))
     (status,) = setup.embedded.destination_status(NAME).outputs
     assert (status.state, status.records, status.rows, status.retries) == ("running", 50, 50, 0)
@@ -145,32 +146,32 @@ async def test_only_rows_that_match_its_conditions_are_delivered(setup: Setup) -
     setup.configured[0] = replace(setup.configured[0], settings=settings)
     await setup.outputs.start(NAME)
     setup.source.put(50, size=300)
-    await eventually(lambda: 19 in setup.target.confirmed)  # nothing waits before the condition is judged
-    await eventually(setup.acked)
+    await soon(lambda: 19 in setup.target.confirmed)  # nothing waits before the condition is judged
+    await soon(setup.acked)
     assert setup.target.confirmed == list(range(10, 20))
 
 
 async def test_nothing_is_acked_before_it_is_confirmed(setup: Setup) -> None:
     setup.target.free.clear()
     setup.source.put(50, size=300)
-    await eventually(lambda: "send" in setup.target.calls)
+    await soon(lambda: "send" in setup.target.calls)
     await asyncio.sleep(0.05)
     status = setup.embedded.status(NAME, CLIENT)
     assert status.lag.entries == 50
     window = setup.delivery.output.settings.window
     assert 1 < len(status.marks) <= 2 * window + 1, "what is outstanding is bounded"
     setup.target.free.set()
-    await eventually(setup.acked)
+    await soon(setup.acked)
 
 
 async def test_what_the_target_remembers_counts_only_when_what_it_stands_for_is_acked(setup: Setup) -> None:
     setup.target.memory = "first"
     await setup.deliver(1)
-    await eventually(setup.acked)
+    await soon(setup.acked)
     setup.target.memory = "second"
     setup.target.errors = [DeliveryError("no"), DeliveryError("no")]
     await setup.deliver(1)
-    await eventually(setup.acked)
+    await soon(setup.acked)
     assert setup.target.opened_with == ["", "first", "first"]
     assert setup.embedded.memory(NAME, CLIENT) == "second"
 
@@ -180,7 +181,7 @@ async def test_a_target_may_see_to_what_is_due_while_there_is_nothing_to_send(
 ) -> None:
     monkeypatch.setattr(delivery, "IDLE", 0.01)
     await setup.deliver(1)
-    await eventually(lambda: setup.target.calls.count("idle") > 2)
+    await soon(lambda: setup.target.calls.count("idle") > 2)
     for _ in range(50):
         await setup.deliver(1)
     assert setup.target.confirmed == list(range(51))
@@ -205,30 +206,30 @@ async def test_an_error_is_followed_by_another_attempt_from_what_was_confirmed(
     await setup.deliver(5)
     assert setup.target.confirmed == list(range(10))
     assert setup.target.calls.count("open") == setup.target.calls.count("close") + 1 == 4
-    await eventually(setup.acked)
+    await soon(setup.acked)
 
 
 async def test_what_cannot_be_sent_stops_the_output_after_all_before_it(setup: Setup) -> None:
     setup.target.poison = 7
     setup.source.put(20, size=100)
-    await eventually(lambda: setup.state == "error")
+    await soon(lambda: setup.state == "error")
     assert setup.target.confirmed == list(range(7))
     (status,) = setup.outputs.status(NAME)
     assert status.error == f"7 is too large, at {setup.embedded.status(NAME, CLIENT).acked}"
     assert setup.embedded.status(NAME, CLIENT).lag.entries == 13
     setup.target.poison = None
     await setup.outputs.start(NAME)  # as the command to start it does
-    await eventually(lambda: setup.target.confirmed == list(range(20)))
+    await soon(lambda: setup.target.confirmed == list(range(20)))
 
 
 async def test_one_transaction_that_cannot_be_sent_is_skipped_by_its_position(setup: Setup) -> None:
     setup.target.poison = 7
     setup.source.put(20, size=100)
-    await eventually(lambda: setup.state == "error")
+    await soon(lambda: setup.state == "error")
     (status,) = setup.outputs.status(NAME)
     await setup.embedded.skip(NAME, CLIENT, status.error.rpartition(", at ")[2])
     await setup.outputs.start(NAME)  # as the command does
-    await eventually(setup.acked)
+    await soon(setup.acked)
     assert setup.target.confirmed == [*range(7), *range(8, 20)]
     (after,) = setup.outputs.status(NAME)
     assert (after.state, after.error, after.last_error) == ("running", "", status.error)
@@ -238,7 +239,7 @@ async def test_one_transaction_that_cannot_be_sent_is_skipped_by_its_position(se
 async def test_a_stop_ends_a_send_that_waits_and_sends_nothing_more(setup: Setup) -> None:
     setup.target.free.clear()
     setup.source.put(3)
-    await eventually(lambda: "send" in setup.target.calls)
+    await soon(lambda: "send" in setup.target.calls)
     async with asyncio.timeout(2):
         await setup.embedded.stop(NAME)
     assert setup.target.calls[-1] == "close"
@@ -265,10 +266,10 @@ async def test_a_stop_that_comes_together_with_an_error_ends_the_output(
 
 async def test_another_consumer_of_the_client_stops_the_output(setup: Setup) -> None:
     await setup.deliver(1)
-    await eventually(setup.acked)
+    await soon(setup.acked)
     setup.embedded.open_session(NAME, CLIENT)
     setup.source.put(1)
-    await eventually(lambda: setup.state == "error")
+    await soon(lambda: setup.state == "error")
     assert setup.target.confirmed == [0]
 
 
@@ -295,13 +296,13 @@ async def test_a_target_that_takes_transactions_gets_a_whole_one_again_after_an_
     setup.target.takes_transactions = takes
     await setup.deliver(2)
     setup.source.put(2, commits=0)
-    await eventually(lambda: setup.target.confirmed == [0, 1, 2, 3])
-    await eventually(setup.acked)
+    await soon(lambda: setup.target.confirmed == [0, 1, 2, 3])
+    await soon(setup.acked)
     setup.target.errors = [DeliveryError("the connection is lost")]
     setup.source.put(3, commits=1)
-    await eventually(lambda: 6 in setup.target.confirmed)
+    await soon(lambda: 6 in setup.target.confirmed)
     assert setup.target.confirmed == [0, 1, 2, 3, *again, 4, 5, 6]
-    await eventually(setup.acked)
+    await soon(setup.acked)
 
 
 class TestPlaceOfTheOtherSide:
@@ -316,7 +317,7 @@ class TestPlaceOfTheOtherSide:
 
     async def test_it_is_that_after_what_is_sent(self, setup: Setup) -> None:
         await setup.deliver(3)
-        await eventually(setup.acked)
+        await soon(setup.acked)
         cursor = setup.embedded.cursor(NAME, CLIENT)
         assert cursor is not None
         assert setup.target.place == Place(str(cursor.position), cursor.gtid)
@@ -325,12 +326,12 @@ class TestPlaceOfTheOtherSide:
         await setup.deliver(3)
         setup.target.unheard = [DeliveryError("the connection is lost")] * 2
         await setup.deliver(40, size=300)
-        await eventually(setup.acked)
+        await soon(setup.acked)
         assert setup.target.confirmed == list(range(43))
 
     async def test_a_client_that_has_lost_its_cursor_goes_on_there(self, setup: Setup) -> None:
         await setup.deliver(5)
-        await eventually(setup.acked)
+        await soon(setup.acked)
         await setup.outputs.stop(NAME)
         await setup.embedded.unsubscribe(NAME, CLIENT)
         setup.configured = [replace(it, settings=OutputSettings(start="latest")) for it in setup.configured]
@@ -341,10 +342,10 @@ class TestPlaceOfTheOtherSide:
 
     async def test_a_cursor_after_it_counts(self, setup: Setup) -> None:
         await setup.deliver(2)
-        await eventually(setup.acked)
+        await soon(setup.acked)
         early = setup.target.place
         await setup.deliver(2)
-        await eventually(setup.acked)
+        await soon(setup.acked)
         await setup.outputs.stop(NAME)
         setup.target.place = early
         await setup.outputs.start(NAME)
@@ -353,11 +354,11 @@ class TestPlaceOfTheOtherSide:
 
     async def test_one_of_another_history_is_an_error_unless_the_cursor_has_executed_it(self, setup: Setup) -> None:
         await setup.deliver(3)
-        await eventually(setup.acked)
+        await soon(setup.acked)
         await setup.outputs.stop(NAME)
         setup.target.place = Place("102/bin.000001@1700000000:900:0", "0-102-7")
         await setup.outputs.start(NAME)
-        await eventually(lambda: setup.state == "error")
+        await soon(lambda: setup.state == "error")
         assert "belongs to another source or history" in setup.outputs.status(NAME)[0].error
 
 
@@ -390,18 +391,18 @@ class TestAnotherConfiguration:
         setup.configured = [*setup.configured, Output(NAME, "b", OutputSettings(client_id=1002), shared=False)]
         await setup.outputs.start(NAME)
         setup.source.put(3)
-        await eventually(lambda: first.confirmed == setup.target.confirmed == [0, 1, 2])
+        await soon(lambda: first.confirmed == setup.target.confirmed == [0, 1, 2])
         assert first.calls.count("open") == 1
 
     async def test_one_that_changes_starts_again_at_its_cursor(self, setup: Setup) -> None:
         await setup.deliver(3)
-        await eventually(setup.acked)
+        await soon(setup.acked)
         first, setup.target = setup.target, ListTarget()
         setup.configured = [Output(NAME, "a", OutputSettings(max_bytes=4096), shared=False)]
         await setup.outputs.start(NAME)
         assert first.calls[-1] == "close"
         setup.source.put(2)
-        await eventually(lambda: setup.target.confirmed == [3, 4])
+        await soon(lambda: setup.target.confirmed == [3, 4])
 
     async def test_one_that_goes_sends_nothing_more(self, setup: Setup) -> None:
         setup.configured = []

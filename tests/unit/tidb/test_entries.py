@@ -210,7 +210,8 @@ def test_damaged_bytes_are_refused_or_read_and_never_more(number: int, data: st.
         found = encode(bytes(value))
     except DecodeError:
         return
-    Messages.FromString(found)
+    made = [CanalEntry.FromString(it) for it in Messages.FromString(found).messages]
+    assert [it.raw for it in decode_changes(found)] == [it.storeValue for it in made]
 
 
 def test_the_commit_ts_is_read_alone() -> None:

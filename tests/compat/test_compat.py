@@ -12,6 +12,7 @@ from tests.compat.run import SOURCES, Source, perform, problems
 DEVIATIONS = Path(__file__).parents[2] / "docs" / "deviations.md"
 
 
+@pytest.mark.extended
 def test_entries_equal_canals() -> None:
     result = perform(Source("mysql97"), short=True)
     assert list(problems(result)) == []

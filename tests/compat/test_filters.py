@@ -8,6 +8,7 @@ from sluice.instance.sink.filters import TableFilter
 from sluice.protocol.errors import FilterError
 from tests.clients.canal_server import FilterProcess
 from tests.clients.led import ClientError
+from tests.effort import times
 from tests.patterns import Patterns
 
 
@@ -17,7 +18,7 @@ def canal() -> Iterator[FilterProcess]:
         yield process
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(times(1, 3)))
 def test_random_patterns_match_what_they_match_in_canal(canal: FilterProcess, seed: int) -> None:
     patterns, compared, matched = Patterns(seed), 0, 0
     while compared < 500:

@@ -31,6 +31,8 @@ from sluice.server.outputs.routing import Router, Rules
 from tests.clients.canal_server import ProducerProcess
 from tests.unit.entries import encode_change, frame
 
+pytestmark = pytest.mark.extended
+
 SCHEMAS = ("shop", "Shop", "mall_1", "bücher", "s")
 TABLES = ("goods", "Goods", "orders", "log_1", "log_2", "größe", "t")
 COLUMNS = ("id", "Name", "text", "größe", "n")

@@ -180,6 +180,7 @@ def test_one_that_cannot_start_is_tried_again_while_the_others_serve(several: Sl
         eventually(lambda: runs(several, "shop0", 1), "shop0 again")
 
 
+@pytest.mark.extended
 def test_none_outlives_the_one_that_started_them(several: Sluice) -> None:
     with several:
         wait_running(several)
@@ -211,6 +212,7 @@ def test_a_destination_that_becomes_a_view_in_another_process_goes_there_and_bac
         several.stop()
 
 
+@pytest.mark.extended
 def test_a_destination_that_appears_starts_in_its_process_alone(several: Sluice, mariadb118: Server) -> None:
     several.settings = {"canal__auto__scan": "true", "canal__auto__scan__interval": 0.2}
     several.add("shop0", mariadb118)

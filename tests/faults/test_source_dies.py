@@ -41,6 +41,7 @@ def test_restarts_and_kills_of_the_source_under_load(sluice: Sluice, doomed: Ser
         load.check_transactions(changes)
 
 
+@pytest.mark.extended
 def test_a_source_that_stalls_is_connected_to_again(sluice: Sluice, source: Server, database: Database) -> None:
     schema = database(source)
     load = Load(source, schema)

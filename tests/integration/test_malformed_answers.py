@@ -119,6 +119,7 @@ def test_damaged_answers_are_errors_of_the_source(server: Server, recorded: tupl
     assert failed > SEEDS // 10
 
 
+@pytest.mark.extended
 def test_a_parser_goes_on_after_damaged_answers_without_a_traceback(
     server: Server, database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

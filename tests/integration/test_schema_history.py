@@ -134,7 +134,7 @@ async def test_the_history_goes_on_where_another_server_had_the_destination(
     async with serving(source, schema, tmp_path, tsdb_dir=tmp_path / "theirs") as server:
         for statement in ("ALTER TABLE t CHANGE a b INT", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (2, 2)"):
             source.query(statement, database=schema)
-        while rows_of(await changes(server)) != [("id=2 b=2", "")]:
+        while "id=2 b=2" not in dict(rows_of(await changes(server))):  # flagged, if it is of the ALTER's second
             pass
     for statement in ("INSERT INTO t VALUES (3, 3)", "ALTER TABLE t CHANGE b c INT", "INSERT INTO t VALUES (4, 4)"):
         source.query(statement, database=schema)

@@ -1,7 +1,11 @@
 """The servers of the tests themselves."""
 
+import pytest
+
 from tests.conftest import Database
 from tests.servers import Server, ZooKeeper, nodes
+
+pytestmark = pytest.mark.extended
 
 
 def test_every_server_keeps_a_row_binlog(server: Server, database: Database) -> None:

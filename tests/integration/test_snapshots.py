@@ -274,6 +274,7 @@ async def test_what_was_given_and_not_acked_is_read_again_after_rollbacks_and_re
     assert copy.rows() == source.query(f"SELECT * FROM {schema}.items ORDER BY id")
 
 
+@pytest.mark.extended
 async def test_a_snapshot_is_paused_over_a_restart_and_cancelled(
     mysql97: Server, database: Database, tmp_path: Path
 ) -> None:

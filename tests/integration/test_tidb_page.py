@@ -6,10 +6,14 @@ import shlex
 import subprocess
 import sys
 
+import pytest
+
 from tests.pages import ROOT
 from tests.servers import Server
 from tests.servers.kafka import Kafka
 from tests.tidb import captured, produce
+
+pytestmark = pytest.mark.extended
 
 TOPIC = "7561_obinlog"
 PAGE = (ROOT / "docs" / "tidb.md").read_text()

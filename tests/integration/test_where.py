@@ -23,6 +23,7 @@ from sluice.store.track import verdicts_of
 from tests.conftest import Database
 from tests.decoding import decode, dump
 from tests.delivery import deliver, delivered, execute, rows_of, transcript, values
+from tests.effort import times
 from tests.reading import Reading, config, connect
 from tests.servers import Server
 
@@ -333,7 +334,7 @@ def test_a_client_gets_the_same_rows_as_by_the_servers_where(
     every = [kind for kind in kinds() if name in kind.servers]
     rng.shuffle(every)
     table = Table(every, rng)
-    rows, conditions, passed = 1_000, 200, 0
+    rows, conditions, passed = 1_000, times(60, 200), 0
     wrong: list[str] = []
     with (
         deliver(server, tmp_path, filter_regex=rf"{schema}\..*") as delivery,

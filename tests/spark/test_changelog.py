@@ -150,6 +150,7 @@ def test_every_change_is_there_once_over_restarts_and_readers_see_whole_micro_ba
     assert seen == sorted(seen)
 
 
+@pytest.mark.extended
 def test_folders_are_the_day_of_utc_the_schema_and_the_table(
     spark: SparkSession, source: Server, schema: str, changes: Changes
 ) -> None:

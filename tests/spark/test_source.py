@@ -98,6 +98,7 @@ def test_a_micro_batch_has_at_most_the_rows_asked_for(
     assert lag(sluice)["entries"] == 0
 
 
+@pytest.mark.extended
 def test_available_now_ends_at_what_the_source_had_when_it_began(
     spark: SparkSession, source: Server, schema: str, numbers: str, sluice: Sluice, tmp_path: Path
 ) -> None:
@@ -225,6 +226,7 @@ def test_a_second_query_of_the_client_ends_the_first(
         new.stop()
 
 
+@pytest.mark.extended
 def test_what_the_source_has_purged_is_an_error_that_says_what_to_do(
     spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path
 ) -> None:
@@ -313,7 +315,7 @@ def test_a_source_that_was_reset_under_a_running_server_has_not_been_read(
         assert "new checkpoint" in error
 
 
-@pytest.mark.parametrize("table", [False, True])
+@pytest.mark.parametrize("table", [pytest.param(False, marks=pytest.mark.extended), True])
 def test_a_marker_ends_the_query_unless_it_is_to_be_skipped(
     spark: SparkSession, source: Server, schema: str, numbers: str, sluice: Sluice, tmp_path: Path, table: bool
 ) -> None:

@@ -58,6 +58,7 @@ def test_columns_of_every_type_have_their_values_in_spark(
     sluice.stop()
     sluice.add("shop", source, canal__instance__filter__regex=rf"{schema}\\..*", sluice__instance__timeZone="+08:00")
     sluice.start()
+    sluice.wait_running()
     columns = ", ".join(f"c{number} {mysql_type}" for number, (mysql_type, *_) in enumerate(TYPES))
     with source.connect(database=schema) as connection, connection.cursor() as cursor:
         cursor.execute("SET sql_mode = '', time_zone = '+00:00'")
@@ -85,6 +86,7 @@ def goods(source: Server, schema: str, sluice: Sluice) -> str:
     return f"{schema}.goods"
 
 
+@pytest.mark.extended
 def test_a_ddl_ends_the_query_after_the_rows_before_it_and_a_new_one_goes_on(
     spark: SparkSession, source: Server, goods: str, sluice: Sluice, tmp_path: Path
 ) -> None:
@@ -180,6 +182,7 @@ def test_rows_of_before_a_change_say_what_to_do(
     assert values(sink, "id", "price") == [(1, None), (2, 8)]
 
 
+@pytest.mark.extended
 def test_what_cannot_be_loaded_says_why(
     spark: SparkSession, schema: str, goods: str, sluice: Sluice, tmp_path: Path
 ) -> None:

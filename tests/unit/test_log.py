@@ -869,7 +869,7 @@ def test_a_torn_tail_is_cut_at_the_last_whole_transaction(source: Source, folder
             ends.append((offset, words.to))
     os.close(fd)
     assert len(ends) == 4
-    for length in range(len(whole)):
+    for length in range(0, len(whole), times(7, 1)):
         copy = tmp_path / "copy" / "log"
         shutil.copytree(folder, copy)
         with (copy / path.name).open("r+b") as file:

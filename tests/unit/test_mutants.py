@@ -49,6 +49,7 @@ def test_what_is_only_said_is_left_alone(tmp_path: Path) -> None:
     assert python_mutants(path) == []
 
 
+@pytest.mark.extended
 def test_each_explanation_is_of_a_mutant_that_there_is() -> None:
     explained = {it.partition(" | ")[0] for it in explanations()}
     there: set[str] = set()

@@ -256,7 +256,7 @@ def varint(number: int) -> bytes:
 
 
 @given(st.lists(entries(), max_size=4), st.sampled_from(["flat", "canal"]), st.integers(20, 3000), st.data())
-@settings(max_examples=times(80, 400))
+@settings(max_examples=times(40, 400))
 def test_no_record_is_larger_than_allowed_and_none_is_lost(
     batch: list[Entry], form: str, limit: int, data: st.DataObject
 ) -> None:

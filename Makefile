@@ -1,6 +1,6 @@
 # On a fresh Debian with Python 3.11, gcc and root, these two do everything themselves:
 #   make demo      a MariaDB, the server, live changes, and a proof that what was written was delivered
-#   make test      all tests, on real servers
+#   make test      every promise once, on real servers; RECORD=1 writes down what it came to
 #   make simulate  1,000,000 random schedules of failures of several servers; SEED=7 shows what happens in one
 #   make fuzz      under AddressSanitizer: many destinations that start at once, then 1,000,000 mutated events for the
 #                  decoder; INPUTS=, SEED=, BLOCK=

@@ -257,6 +257,7 @@ def test_closed_client_connects_to_nothing_any_more() -> None:
     assert threading.active_count() == before
 
 
+@pytest.mark.extended
 def test_consumers_of_a_client_id_take_turns_by_the_nodes_of_canal(pair: Pair, zookeeper: ZooKeeper) -> None:
     pair.active()
     gone = f"gone.invalid,{zookeeper.hosts}"  # one of its servers is no longer in the DNS

@@ -528,6 +528,7 @@ def test_without_gtids_the_place_is_proven_by_comparing_the_last_transactions(sl
         assert consumer.stop() == [*written, 100_000]
 
 
+@pytest.mark.extended
 def test_without_gtids_a_switch_that_cannot_be_proven_is_refused(sluice: Sluice, plain_pair: Pair) -> None:
     pair = plain_pair
     configure(sluice, pair)

@@ -114,6 +114,7 @@ def pair(tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database:
         yield pair
 
 
+@pytest.mark.extended
 def test_the_server_that_takes_over_knows_the_tables_of_the_former_one(
     tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database
 ) -> None:

@@ -126,6 +126,7 @@ def test_each_process_has_its_destinations_and_names_the_holder_of_others(severa
         several.stop()
 
 
+@pytest.mark.extended
 def test_a_client_finds_its_destination_through_any_process(several: Sluice, schema: str, mariadb118: Server) -> None:
     with several:
         wait_running(several)

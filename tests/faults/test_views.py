@@ -114,6 +114,7 @@ def where(zookeeper: ZooKeeper) -> str:
         return str(found["address"])
 
 
+@pytest.mark.extended
 def test_a_view_goes_on_where_its_destination_does(pair: Pair, own_zookeeper: ZooKeeper) -> None:
     first = pair.active()
     second = pair.other(first)

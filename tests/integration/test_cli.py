@@ -269,6 +269,7 @@ def test_check_looks_at_clients_in_zookeeper_too(conf: Conf, mariadb118: Server,
     assert "ok   checked: " in done.stdout
 
 
+@pytest.mark.extended
 def test_too_few_connections_for_all_destinations_of_a_source_are_noticed_before_they_run_out(conf: Conf) -> None:
     names = [f"shop{number}" for number in range(8)]
     conf.main(canal__destinations=",".join(names))
@@ -288,6 +289,7 @@ def test_too_few_connections_for_all_destinations_of_a_source_are_noticed_before
         assert conf.run("check").returncode == 0
 
 
+@pytest.mark.extended
 def test_too_few_connections_for_a_destination_that_appears_are_noticed(conf: Conf) -> None:
     conf.main(canal__auto__scan="true", canal__auto__scan__interval="0.1")
     with Server("mariadb118", ["--max-connections=10"]) as server:

@@ -47,6 +47,7 @@ def test_everything_written_is_delivered() -> None:
     assert "ADD COLUMN rating" in output
 
 
+@pytest.mark.extended
 def test_ctrl_c_ends_it_with_the_proof() -> None:
     process = demo(SLUICE_DEMO_SECONDS="600")
     assert process.stdout
@@ -55,6 +56,7 @@ def test_ctrl_c_ends_it_with_the_proof() -> None:
     assert "PROOF" in interrupt(process)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["mysql97", "mariadb118"])
 def test_attached_it_shows_the_changes_of_a_server_and_writes_nothing_there(
     name: str, request: pytest.FixtureRequest

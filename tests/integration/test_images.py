@@ -234,6 +234,7 @@ def test_rows_of_a_statement_may_be_spread_over_events(server: Server, database:
     assert counts == [str(len(part.rowDatas)) for _, part in parts]
 
 
+@pytest.mark.extended
 def test_a_row_may_be_larger_than_a_packet(server: Server, database: Database, tmp_path: Path) -> None:
     """20 MB and 64 MB; MyISAM has no redo log that would have to hold them."""
     schema = database(server)

@@ -346,6 +346,7 @@ async def test_a_second_producer_of_the_same_transactions_ends_the_first(setup: 
     other.close()
 
 
+@pytest.mark.extended
 async def test_a_producer_that_is_fenced_within_a_transaction_leaves_without_an_alarm(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -447,6 +448,7 @@ class TestPositions:
             assert expected in text
             await self.begin(setup) if "not exist" in text else None
 
+    @pytest.mark.extended
     async def test_what_was_committed_without_an_answer_is_not_sent_again(
         self, setup: Setup, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -465,6 +467,7 @@ class TestPositions:
         assert found == [list(range(42))]
         assert lost == []
 
+    @pytest.mark.extended
     async def test_a_cursor_that_is_lost_is_found_in_the_topic(self, setup: Setup) -> None:
         await self.begin(setup)
         await setup.outputs.stop(NAME)
@@ -525,6 +528,7 @@ class TestPositions:
         await setup.embedded.seek(NAME, 1001, str(last["position"]))
         assert await setup.delivered() == [[0, 1, 2]]
 
+    @pytest.mark.extended
     @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b"?", b'{"position":"x","gtids":"","epoch":1,"moved":""}'])
     async def test_a_record_of_somebody_else_stops_the_output(self, setup: Setup, value: bytes) -> None:
         await self.begin(setup)

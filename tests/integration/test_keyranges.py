@@ -141,6 +141,7 @@ def test_ranges_hold_every_row_once_whatever_the_key(
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.extended
 def test_values_and_types_are_those_of_the_stream(
     server: Server, session: DatabaseSession, database: Database, tmp_path: Path
 ) -> None:

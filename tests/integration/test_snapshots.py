@@ -308,6 +308,7 @@ async def test_a_snapshot_is_paused_over_a_restart_and_cancelled(
         assert not (await server.position(NAME, CLIENT, after=server.status(NAME, CLIENT).acked)).range.entries
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("what", ["cancelled", "paused"])
 async def test_no_rows_come_of_a_snapshot_that_was_cancelled_or_paused_while_its_table_was_looked_at(
     mysql97: Server, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
@@ -343,6 +344,7 @@ async def test_no_rows_come_of_a_snapshot_that_was_cancelled_or_paused_while_its
             assert copy.read == 9
 
 
+@pytest.mark.extended
 async def test_a_condition_chooses_rows_and_a_limit_slows_the_reading(
     source: Server, database: Database, tmp_path: Path
 ) -> None:
@@ -600,7 +602,7 @@ def fill_without_key(source: Server, schema: str, engine: str = "InnoDB") -> str
     return table
 
 
-@pytest.fixture(params=["mariadb118", "mysql97", "mysql56"])
+@pytest.fixture(params=["mariadb118", "mysql97", pytest.param("mysql56", marks=pytest.mark.extended)])
 def any_source(request: pytest.FixtureRequest) -> Server:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Server)

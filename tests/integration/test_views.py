@@ -295,6 +295,7 @@ def test_what_is_of_the_source_is_asked_of_the_destination(sluice: Sluice, sourc
         assert sluice.call("GET", f"/{VIEW}/quarantine") == []
 
 
+@pytest.mark.extended
 def test_a_view_that_is_configured_otherwise_restarts_alone(sluice: Sluice, source: Server, schema: str) -> None:
     sluice.settings = {"canal__auto__scan": "true", "canal__auto__scan__interval": 0.05}
     sluice.configure(VIEW, sluice__instance__route=MAIN, canal__instance__filter__regex=rf"{schema}\\.orders")

@@ -51,6 +51,7 @@ def confirmed_by_nobody(server: Server, seconds: float) -> Iterator[None]:
             server.query("UNINSTALL PLUGIN rpl_semi_sync_source")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", SEMISYNC)
 def test_transactions_that_are_in_the_binlog_only_are_waited_for(
     name: str, request: pytest.FixtureRequest, database: Database

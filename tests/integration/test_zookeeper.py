@@ -173,6 +173,7 @@ async def test_close_returns_when_the_session_has_ended(zookeeper: ZooKeeper, mo
     assert ended
 
 
+@pytest.mark.extended
 async def test_session_and_its_nodes_outlive_a_restart_of_zookeeper(path: str) -> None:
     with ZooKeeper() as zookeeper:
         async with session(zookeeper, 10.0) as zk:
@@ -231,6 +232,7 @@ async def test_server_that_says_nothing_does_not_cost_the_session(zookeeper: Zoo
             assert not zk.over
 
 
+@pytest.mark.extended
 async def test_servers_that_take_no_connection_do_not_cost_the_session(
     zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def client(sluice: Sluice) -> dict[str, Any]:
     return status
 
 
+@pytest.mark.extended
 def test_batches_are_marked_ahead_and_acked_in_order_when_they_are_done(
     sluice: Sluice, numbers: str, job: SubscriptionJob
 ) -> None:

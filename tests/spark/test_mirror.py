@@ -222,6 +222,7 @@ def test_a_ddl_is_waited_for(mirror: Mirror) -> None:
     mirror.check("t")
 
 
+@pytest.mark.extended
 def test_a_schema_is_not_mirrored_to_itself(mirror: Mirror) -> None:
     mirror.create(t="id INT PRIMARY KEY")
     mirror.source.query("INSERT INTO t VALUES (1)", database=mirror.schema)
@@ -259,6 +260,7 @@ def test_what_cannot_work_is_said_before_the_query_starts(mirror: Mirror) -> Non
         mirror.start(progress="elsewhere")
 
 
+@pytest.mark.extended
 def test_the_password_is_in_no_plan(mirror: Mirror) -> None:
     mirror.create(t="id INT PRIMARY KEY")
     mirror.source.query("INSERT INTO t VALUES (1)", database=mirror.schema)

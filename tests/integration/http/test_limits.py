@@ -227,6 +227,7 @@ class TestTime:
             assert (reply.status, reply.type) == (408, "request-timeout")
             assert await peer.closed()
 
+    @pytest.mark.extended
     @pytest.mark.parametrize(
         "begin",
         [
@@ -305,6 +306,7 @@ class TestTime:
             await peer.send(b"\x16\x03\x01")
             assert await peer.closed()
 
+    @pytest.mark.extended
     @pytest.mark.parametrize(
         "pieces",
         [

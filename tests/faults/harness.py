@@ -260,7 +260,7 @@ class Writer(threading.Thread):
         n = 0
         while not self._stopping.is_set() and n != self.count:
             try:
-                with self.server.connect(database=self.schema, autocommit=False) as connection:
+                with self.server.connect(database=self.schema, autocommit=False, read_timeout=15) as connection:
                     alive = True
                     while alive and not self._stopping.is_set() and n != self.count:
                         n += 1

@@ -38,10 +38,10 @@ test: build .venv/.spark
 	$(PYTEST) $(ARGS)
 
 test-all: build .venv/.spark
-	SLUICE_THOROUGH=1 $(PYTEST) -m "not soak" $(ARGS)
+	TESTS_THOROUGH=1 $(PYTEST) -m "not soak" $(ARGS)
 
 soak: build .venv/.spark
-	SLUICE_THOROUGH=1 $(RUN) -m pytest -m soak --record $(ARGS)
+	TESTS_THOROUGH=1 $(RUN) -m pytest -m soak --record $(ARGS)
 
 simulate: build .venv/.dev
 	$(RUN) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -78,9 +78,8 @@ class Command:
             )
             self._process.start()
         finally:
-            for stream, number in ((self.stdout, out), (self.stderr, err)):
-                if stream is not None:
-                    os.close(number)
+            os.close(out)
+            os.close(err)
         assert self._process.pid is not None
         self.pid = self._process.pid
 

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from bench.environment import environment
-from tests.effort import THOROUGH
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("protocol", "login", "store", "instance", "server", "client_sdk", "src", "setup.py", "requirements.lock")
 """What a result is a result of."""
+TIERS = {"not extended and not soak": "test", "not soak": "test-all"}
+"""The commands whose runs are whole, by what they select."""
 
 
 def product(root: Path = ROOT) -> str:
@@ -71,9 +72,8 @@ class Recorder:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write down a run of all tests of its tier."""
         option = session.config.option
-        whole = not option.keyword and session.config.args_source == pytest.Config.ArgsSource.TESTPATHS
-        if whole and not self._soak:
-            tier = "test-all" if THOROUGH else "test"
+        tier = TIERS.get(option.markexpr)
+        if tier and not option.keyword and session.config.args_source == pytest.Config.ArgsSource.TESTPATHS:
             seconds = round(time.monotonic() - self._begin)
             self._write("runs.jsonl", tier=tier, **self._counts, failures=self._failures, seconds=seconds)
 

@@ -87,9 +87,9 @@ def argument_parser(command: str = "") -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"sluice {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    modules = [module for module, names in MODULES.items() if command in names]
     if command == "--version":
         return top
+    modules = [module for module, names in MODULES.items() if command in names]
     for module in modules or MODULES:
         import_module(f".{module}", __package__).add_commands(commands)
     add_completion_command(commands, top)

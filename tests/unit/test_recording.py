@@ -17,8 +17,9 @@ def report(
     return pytest.TestReport(name, ("", 0, ""), {}, outcome, None, when, duration=2.4)
 
 
-def session(args_source: pytest.Config.ArgsSource, keyword: str = "") -> Any:
-    return SimpleNamespace(config=SimpleNamespace(option=SimpleNamespace(keyword=keyword), args_source=args_source))
+def session(args_source: pytest.Config.ArgsSource, keyword: str = "", marks: str = "not extended and not soak") -> Any:
+    option = SimpleNamespace(keyword=keyword, markexpr=marks)
+    return SimpleNamespace(config=SimpleNamespace(option=option, args_source=args_source))
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
@@ -41,7 +42,12 @@ def test_a_run_of_all_tests_is_a_line_with_its_failures_and_the_code_it_tested(t
 
 
 @pytest.mark.parametrize(
-    "some", [session(pytest.Config.ArgsSource.ARGS), session(pytest.Config.ArgsSource.TESTPATHS, keyword="ring")]
+    "some",
+    [
+        session(pytest.Config.ArgsSource.ARGS),
+        session(pytest.Config.ArgsSource.TESTPATHS, keyword="ring"),
+        session(pytest.Config.ArgsSource.TESTPATHS, marks="extended"),
+    ],
 )
 def test_a_run_of_some_tests_is_not_written_down(tmp_path: Path, some: Any) -> None:
     Recorder(tmp_path, soak=False, code="abc").pytest_sessionfinish(some)

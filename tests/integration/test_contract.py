@@ -156,7 +156,10 @@ def test_every_range_is_the_same_for_ever_though_both_sides_are_killed(  # noqa:
         writer.join()
         assert len(read(checkpoint)) > LIVES, "the lives were long enough to get work done"
         driver = subprocess.Popen([*command, "0"])
-        eventually(lambda: any(written in it["ids"] for it in read(checkpoint)), "the last rows")
+        eventually(
+            lambda: any(written in it["ids"] for it in read(checkpoint)) or driver.poll() is not None, "the last rows"
+        )
+        assert driver.poll() is None
         outputs = read(checkpoint)
         driver.kill()
         driver.wait()

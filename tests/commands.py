@@ -4,6 +4,7 @@ An interpreter takes one to two seconds of CPU to import the server, which most 
 wheel, of the demo and of the pages start `sluice` as a user does.
 """
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -125,7 +126,8 @@ class Command:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the process has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile, which is not known here yet
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """Send SIGTERM."""

@@ -25,7 +25,7 @@ from tests.chaos.plan import LOGGED, LONE, SHARED, TIMEOUT, Fault, Plan
 from tests.chaos.topics import wait_topic
 from tests.faults.harness import Sluice
 from tests.proxy import Proxy
-from tests.servers import Server, ZooKeeper, nodes
+from tests.servers import Server, ZooKeeper, freeze, nodes
 from tests.servers.kafka import Kafka
 from tests.servers.server import ServerError
 
@@ -314,7 +314,7 @@ class Run:
             servers.thaw()
             return
         process = self.nodes[target].sluice.process if target in self.nodes else self.consumers[target].process
-        process.send_signal(signal.SIGSTOP)
+        freeze(process.pid)
         time.sleep(seconds)
         process.send_signal(signal.SIGCONT)
 

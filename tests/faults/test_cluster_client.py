@@ -22,7 +22,7 @@ from sluice.protocol.errors import BadParameterError, ConnectionLostError, Unkno
 from tests.faults.harness import SECONDS, Sluice
 from tests.faults.test_ha import NAME, ROOT, Pair, state
 from tests.proxy import Proxy
-from tests.servers import Server, ZooKeeper, nodes
+from tests.servers import Server, ZooKeeper, freeze, nodes
 from tests.servers.server import free_port
 from tests.waiting import eventually
 
@@ -219,7 +219,7 @@ def test_server_that_vanishes_is_left_when_another_is_active_however_long_the_cl
         for reader in readers + busy:
             reader.wait_for(numbers[-1])
         taken = [wait_for_batch(client) for client in (asking, idle)]
-        first.process.send_signal(signal.SIGSTOP)
+        freeze(first.process.pid)
         try:
             ack = pool.submit(asking.ack, taken[0])  # while the former server seems to be active
             numbers += insert(pair, 20)

@@ -16,7 +16,7 @@ from tests import commands
 from tests.conftest import Database
 from tests.faults.harness import Sluice
 from tests.proxy import Proxy
-from tests.servers import Server, ZooKeeper, nodes
+from tests.servers import Server, ZooKeeper, freeze, nodes
 from tests.waiting import eventually
 
 NAME = "shop"
@@ -190,7 +190,7 @@ def test_server_that_was_frozen_has_no_effect_when_it_comes_back(pair: Pair) -> 
     assert call(first, "subscribe").status == 200
     pair.insert(1)
     stale = read(first, 1)[1]
-    first.process.send_signal(signal.SIGSTOP)
+    freeze(first.process.pid)
     eventually(lambda: state(second) == "running", lambda: "".join(second.log))
     rows, batches = read(second, 1)
     assert rows == [1]

@@ -15,7 +15,7 @@ from tests.conftest import Database
 from tests.faults.harness import Load, Sluice
 from tests.faults.test_kafka import wait_active
 from tests.kafka import arrived, check_keys, configure, once, ops, seen
-from tests.servers import Server, ZooKeeper
+from tests.servers import Server, ZooKeeper, freeze
 from tests.servers.kafka import Brokers, Kafka, KafkaCluster
 from tests.waiting import eventually
 
@@ -221,7 +221,10 @@ def test_no_change_is_lost_or_out_of_order_when_another_server_takes_over(
                     scene.go_on()
                     own_zookeeper.start()
                     continue
-                active.process.send_signal(signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
+                if fault == "killed":
+                    active.process.kill()
+                else:
+                    freeze(active.process.pid)
                 eventually(lambda: other.destination()["state"] == "running", "the take-over")  # noqa: B023
                 scene.go_on()
                 if fault == "killed":

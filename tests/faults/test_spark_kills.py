@@ -21,7 +21,7 @@ from tests.conftest import Database
 from tests.faults.harness import Sluice
 from tests.faults.spark_driver import Order, Ranges
 from tests.faults.spark_harness import TABLES, Driver, Traffic, appended, count_logged, logged, older_spark, state
-from tests.servers import Server
+from tests.servers import Server, freeze
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.extended
@@ -98,7 +98,7 @@ class Play:
     def gap(self) -> None:
         """Behind commits/N, before offsets/N+1: what comes next is asked of a server that does not answer now."""
         batch = self.hold("applied")
-        self.sluice.process.send_signal(signal.SIGSTOP)
+        freeze(self.sluice.process.pid)
         (Path(self.order.folder) / "hold").unlink()
         self.driver.wait(lambda: self.order.done("ranges") == batch, "commits/N")
         self.driver.kill()

@@ -92,7 +92,7 @@ class Setup:
 
     async def delivered(self) -> list[list[int]]:
         """Wait until all is confirmed; return the numbers in each partition."""
-        await soon(lambda: (clients := self.clients()) and not clients[0].lag.entries)
+        await soon(lambda: not self.clients()[0].lag.entries)
         values = await asyncio.to_thread(self.kafka.read, self.topic)
         return [[int(row["id"]) for it in found for row in json.loads(it)["data"]] for found in values]
 

@@ -85,7 +85,7 @@ async def logged(server: EmbeddedServer, source: Server, schema: str, last: int)
     """Write a row, and wait until the log has it: all before is there, too."""
     fill(source, schema, last, last, 1)
     end = await server.instances[NAME].source_end()
-    await soon(lambda: bool(stretches := extent(server).stretches) and stretches[-1][1] >= end)
+    await soon(lambda: extent(server).stretches[-1][1] >= end)
 
 
 async def fill_in_runs(server: EmbeddedServer, source: Server, schema: str, last: int) -> None:

@@ -3,7 +3,6 @@
 import atexit
 import base64
 import contextlib
-import os
 import shutil
 import signal
 import subprocess
@@ -21,7 +20,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from tests.servers.server import ServerError, ending, fetch, finish, free_port
+from tests.servers.server import ServerError, ending, fetch, finish, free_port, freeze
 
 SCRIPT = Path(__file__).with_name("kafka.sh")
 
@@ -227,12 +226,12 @@ class Kafka(Brokers):
     def freeze(self) -> None:
         """SIGSTOP: connections stay open, and nothing is answered."""
         assert self._process is not None
-        os.kill(self._process.pid, signal.SIGSTOP)
+        freeze(self._process.pid)
 
     def thaw(self) -> None:
         """SIGCONT."""
         assert self._process is not None
-        os.kill(self._process.pid, signal.SIGCONT)
+        self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         """Stop for good: the data goes too."""

@@ -96,6 +96,24 @@ def finish(process: "subprocess.Popen[bytes] | None", number: signal.Signals, se
         raise
 
 
+def freeze(pid: int) -> None:
+    """SIGSTOP, which returns before the process stands still: its other threads may still answer what comes after."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 30
+    while any(_state(thread) not in "TZ" for thread in Path(f"/proc/{pid}/task").iterdir()):
+        if time.monotonic() > deadline:
+            raise ServerError(f"the process {pid} does not stop")
+        time.sleep(0.001)
+
+
+def _state(thread: Path) -> str:
+    """The letter of `ps`; Z of a thread that is no more."""
+    try:
+        return (thread / "stat").read_text().rpartition(") ")[2][0]
+    except FileNotFoundError:
+        return "Z"
+
+
 def next_second() -> None:
     """Wait until the clock shows another second: servers have no finer times of binlog files and of tables."""
     time.sleep(1 - time.time() % 1 + 0.02)  # times of files lag behind the clock by a tick of the kernel
@@ -201,6 +219,10 @@ class Server:
     def kill(self) -> None:
         """kill -9."""
         self._finish(signal.SIGKILL, 60)
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections stay open, and nothing is answered. A server that is frozen can be killed and closed."""
+        freeze(self.pid)
 
     def _finish(self, number: signal.Signals, seconds: float) -> None:
         process, self._process = self._process, None

@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import os
 import shutil
 import signal
 import socket
@@ -15,7 +14,7 @@ from typing import Self
 
 from kazoo.client import KazooClient
 
-from tests.servers.server import ServerError, ending, fetch, finish, free_port
+from tests.servers.server import ServerError, ending, fetch, finish, free_port, freeze
 
 SCRIPT = Path(__file__).with_name("zookeeper.sh")
 
@@ -118,16 +117,17 @@ class ZooKeeperServer:
 
     def freeze(self) -> None:
         """SIGSTOP: connections stay open, and nothing is answered."""
-        self._signal(signal.SIGSTOP)
+        freeze(self._running.pid)
 
     def thaw(self) -> None:
         """SIGCONT."""
-        self._signal(signal.SIGCONT)
+        self._running.send_signal(signal.SIGCONT)
 
-    def _signal(self, number: signal.Signals) -> None:
+    @property
+    def _running(self) -> "subprocess.Popen[bytes]":
         if self._process is None:
             raise ServerError(f"ZooKeeper {self.number} does not run")
-        os.kill(self._process.pid, number)
+        return self._process
 
     def _end(self, number: signal.Signals, seconds: float) -> None:
         process, self._process = self._process, None

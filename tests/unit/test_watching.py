@@ -99,3 +99,18 @@ def test_what_was_waited_for_in_vain_is_said_in_words_or_as_it_stands_in_the_tes
 async def test_a_coroutine_says_it_too() -> None:
     with pytest.raises(AssertionError, match="waited 0 s in vain: the purge"):
         await soon(lambda: False, "the purge", seconds=0)
+
+
+def test_an_item_that_is_not_there_yet_is_waited_for() -> None:
+    stretches: list[str] = []
+
+    def looked() -> bool:
+        try:
+            return stretches[0] == "mysql-bin.000001"
+        finally:
+            stretches.append("mysql-bin.000001")
+
+    eventually(looked)
+    with pytest.raises(AssertionError, match="in vain: the client") as raised:
+        eventually(lambda: {"server": 1}["client"], "the client", seconds=0)
+    assert repr(raised.value.__cause__) == "KeyError('client')"

@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 RUN := .venv/bin/python
 # Three on two cores: half of a test's time is waiting for servers.
-PYTEST := $(RUN) -m pytest -n 3 --durations=10 $(if $(RECORD),--record)
+PYTEST := $(RUN) -m pytest -n 4 --durations=10 $(if $(RECORD),--record)
 PACKAGES := protocol login store instance server client_sdk
 SANITIZED := -fsanitize=address,undefined
 SOURCES := setup.py pyproject.toml $(shell find $(PACKAGES) -name '*.pyx' -o -name '*.pxd' -o -name '*.h')

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.conftest import Database
+from tests.effort import times
 from tests.faults.harness import USUAL, Consumer, Load, Sluice, consuming
 from tests.proxy import Proxy
 from tests.servers import Server
@@ -17,7 +18,7 @@ def test_every_way_of_reading_gives_exactly_what_was_committed(
     schema = database(source)
     sluice.add("shop", source, canal__instance__filter__regex=rf"{schema}\\..*")
     filters = {"a": rf"{schema}\.a,{schema}\.finished", "b": rf"{schema}\.(b|finished)"}
-    load = Load(source, schema, count=120)
+    load = Load(source, schema, count=times(60, 120))
     with sluice:
         sluice.wait_running()
         whole = [Consumer(sluice.client(1001 + number), way) for number, way in enumerate(WAYS)]

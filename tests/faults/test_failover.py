@@ -1,9 +1,7 @@
 """A destination with two sources that replicate: it reads the other when told, or when the first does not answer."""
 
 import contextlib
-import os
 import re
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -132,11 +130,8 @@ def rows_of(server: Server) -> list[int]:
     return [row[0] for row in server.query(f"SELECT id FROM {SCHEMA}.t ORDER BY id")]
 
 
-def freeze(server: Server) -> None:
-    os.kill(server.pid, signal.SIGSTOP)
-
-
-@pytest.mark.parametrize("end", [Server.kill, pytest.param(freeze, marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize("end", [Server.kill, Server.freeze])
 def test_with_semi_sync_a_master_that_dies_or_freezes_loses_and_doubles_nothing(
     sluice: Sluice, pair: Pair, end: Callable[[Server], None]
 ) -> None:

@@ -47,7 +47,7 @@ def run(command: str, sluice: Sluice) -> str:
 
 @pytest.mark.usefixtures("full_metadata")
 @pytest.mark.parametrize("source", USUAL, indirect=True)
-@pytest.mark.parametrize("lives", [pytest.param(3, id="short"), pytest.param(100, id="soak", marks=SOAK)])
+@pytest.mark.parametrize("lives", [pytest.param(2, id="short"), pytest.param(100, id="soak", marks=SOAK)])
 def test_a_client_that_comes_last_gets_everything_though_the_server_was_killed_and_the_source_has_purged_it(
     sluice: Sluice, source: Server, database: Database, lives: int
 ) -> None:

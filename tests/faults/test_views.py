@@ -14,10 +14,11 @@ import pytest
 from sluice.client_sdk import ClusterClient
 from tests import commands
 from tests.conftest import Database
+from tests.effort import times
 from tests.faults.harness import USUAL, Consumer, Load, Sluice, consuming
 from tests.faults.test_ha import Pair, ack, call, command, read, state
 from tests.kafka import arrived, configure, ops, seen
-from tests.servers import Server, ZooKeeper, nodes
+from tests.servers import Server, ZooKeeper, freeze, nodes
 from tests.servers.kafka import Kafka
 from tests.waiting import eventually
 
@@ -42,7 +43,7 @@ def test_each_view_gets_all_of_its_tables_whatever_becomes_of_the_server(
         ways = {MAIN: "stream", VIEW: "batches", "whole": "durable"}
         consumers = {name: Consumer(sluice.client(name=name), way) for name, way in ways.items()}
         with load, consuming(*consumers.values()):
-            for _ in range(3):
+            for _ in range(times(2, 3)):
                 goal = load.committed + chance.randrange(20, 150)
                 read = [len(consumer.seen) for consumer in consumers.values()]
                 eventually(lambda: load.committed > goal)  # noqa: B023
@@ -160,7 +161,7 @@ def test_a_server_that_was_frozen_cannot_move_the_cursor_of_a_view(pair: Pair, o
     assert call(first, "subscribe", name=VIEW).status == 200
     pair.insert(1)
     stale = read(first, 1, VIEW)[1]
-    first.process.send_signal(signal.SIGSTOP)
+    freeze(first.process.pid)
     eventually(lambda: state(second, VIEW) == "running", lambda: "".join(second.log))
     assert read(second, 1, VIEW)[0] == [1]
     first.process.send_signal(signal.SIGCONT)

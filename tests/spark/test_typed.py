@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.conftest import each
 from tests.faults.harness import Sluice
 from tests.servers import Server
 from tests.spark.streams import Sink, failure, load, options, until
@@ -49,7 +50,7 @@ def values(sink: Sink, *names: str) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in names) for row in sink.rows]
 
 
-@pytest.mark.parametrize("source", ["mariadb118", "mysql97"], indirect=True)
+@pytest.mark.parametrize("source", each("mariadb118"), indirect=True)
 def test_columns_of_every_type_have_their_values_in_spark(
     request: pytest.FixtureRequest, spark: SparkSession, source: Server, schema: str, sluice: Sluice, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from ..protocol.errors import SourceError
+from .session import unverified_tls
 from .ssl_mode import SslMode
 
 
@@ -29,6 +30,9 @@ def tls_arguments(
         return {"ssl_disabled": True, "server_public_key": _public_key(public_key) if public_key else None}
     if mode is SslMode.PREFERRED and not cert and not ca:
         return {}
+    verifies = mode in (SslMode.VERIFY_CA, SslMode.VERIFY_IDENTITY)
+    if not (verifies or ca or cert):
+        return {"ssl": unverified_tls(), "verified": False}
     try:
         context = ssl.create_default_context(cafile=ca or None)
         if cert:
@@ -38,7 +42,7 @@ def tls_arguments(
         raise SourceError(f"cannot load the TLS files {files}: {error}") from error
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the certificates that MySQL makes for itself do not pass it
     context.check_hostname = mode is SslMode.VERIFY_IDENTITY
-    context.verify_mode = ssl.CERT_REQUIRED if mode in (SslMode.VERIFY_CA, SslMode.VERIFY_IDENTITY) else ssl.CERT_NONE
+    context.verify_mode = ssl.CERT_REQUIRED if verifies else ssl.CERT_NONE
     is_proof = mode is SslMode.VERIFY_IDENTITY or (mode is SslMode.VERIFY_CA and bool(ca))
     return {"ssl": context, "verified": is_proof}
 

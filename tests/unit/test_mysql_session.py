@@ -194,6 +194,14 @@ def test_the_authorities_of_the_system_prove_nothing_without_the_host_name(autho
 
 
 @pytest.mark.usefixtures("far")
+@pytest.mark.parametrize("mode", [SslMode.PREFERRED, SslMode.REQUIRED])
+def test_tls_that_verifies_nothing_loads_no_authorities(mode: SslMode) -> None:
+    session = MysqlSession(defer_connect=True, **tls_arguments(mode))
+    assert session.ctx.verify_mode == ssl.CERT_NONE
+    assert not session.ctx.check_hostname
+    assert session.ctx.cert_store_stats()["x509"] == 0
+
+
 def test_without_a_password_every_plugin_is_served() -> None:
     with Peer(asks_in_clear_text) as peer:
         assert log_in(peer, password=b"").protection is Protection.EMPTY

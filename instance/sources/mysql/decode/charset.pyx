@@ -285,6 +285,7 @@ cdef dict MULTI_BYTE = {
 cdef dict UNICODE = {"ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
 
 cdef dict CHARSETS = {}            # plans point into their tables: they are never replaced or removed
+cdef dict NUMBERS = {}             # str (charset) -> dict of str (character) -> int
 cdef object MAKING = threading.Lock()
 
 
@@ -420,6 +421,13 @@ def decode(bytes data not None, str charset not None):
         free(value.scratch)
 
 
+cdef dict get_numbers(str charset):
+    """The bytes of the characters of a character set of single bytes, found once per process."""
+    if charset not in NUMBERS:
+        NUMBERS[charset] = {decode(bytes([i]), charset): i for i in reversed(range(256))}
+    return NUMBERS[charset]
+
+
 cpdef bytes encode(str text, str charset):
     """The bytes of the text in the MySQL character set of that name (`binary`: UTF-8).
 
@@ -429,7 +437,7 @@ cpdef bytes encode(str text, str charset):
     if charset == "binary":
         return text.encode()
     if charset in SINGLE_BYTE:
-        numbers = {decode(bytes([i]), charset): i for i in reversed(range(256))}
+        numbers = get_numbers(charset)
         data = bytes([numbers.get(char, 0) for char in text])
     else:
         codec = MULTI_BYTE[charset][0] if charset in MULTI_BYTE else UNICODE.get(charset, "utf-8")

@@ -25,7 +25,7 @@ NAME, CLIENT = "example", 1001
 STORES: dict[str, dict[str, Any]] = {"memory": {}, "mixed": {"store": "mixed", "store_min_free": 0}}
 
 
-@pytest.fixture(params=["mariadb118", "mysql97"])
+@pytest.fixture(params=["mysql97", pytest.param("mariadb118", marks=pytest.mark.extended)])
 def source(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server that writes collations into its binlog."""
     found = request.getfixturevalue(request.param)

@@ -107,13 +107,9 @@ WAYS: dict[str, Callable[[Client], Generator[Batch, None, None]]] = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
-    ("name", "way"),
-    [
-        ("mariadb118", "batches"),
-        pytest.param("mysql97", "stream", marks=pytest.mark.extended),
-        pytest.param("mariadb118", "rollbacks", marks=pytest.mark.extended),
-    ],
+    ("name", "way"), [("mariadb118", "batches"), ("mysql97", "stream"), ("mariadb118", "rollbacks")]
 )
 def test_all_changes_arrive_in_order_whatever_breaks(
     request: pytest.FixtureRequest, database: Database, tmp_path: Path, name: str, way: str

@@ -60,7 +60,9 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluice.instance.sources.mysql.snapshot.PIECE", 16 << 10)
 
 
-@pytest.fixture(params=["mariadb118", "mysql97", pytest.param("mysql56", marks=pytest.mark.extended)])
+@pytest.fixture(
+    params=["mysql97", *(pytest.param(name, marks=pytest.mark.extended) for name in ("mariadb118", "mysql56"))]
+)
 def source(request: pytest.FixtureRequest) -> Server:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Server)

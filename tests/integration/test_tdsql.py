@@ -18,6 +18,7 @@ from sluice.protocol.errors import PartialRowsError
 from sluice.protocol.tdsql.messages import TdsqlEncoder
 from tests.conftest import Database
 from tests.delivery import deliver, end_of_binlog, execute
+from tests.effort import times
 from tests.servers import Server
 from tests.servers.kafka import Kafka
 from tests.waiting import eventually
@@ -360,7 +361,7 @@ def read(kafka: Kafka, topic: str, url: str, seconds: float) -> list[bytes]:
 @pytest.mark.parametrize(
     ("seed", "transactions", "seconds"),
     [
-        pytest.param(1, 800, 60, marks=pytest.mark.timeout(600)),
+        pytest.param(1, times(300, 800), 60, marks=pytest.mark.timeout(600)),
         pytest.param(2, 130_000, 1800, marks=[pytest.mark.extended, pytest.mark.timeout(7200)]),
     ],
 )

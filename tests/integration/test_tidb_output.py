@@ -23,6 +23,7 @@ from sluice.protocol.tidb.tags import LOGICAL_BITS
 from sluice.protocol.tidb.transactions import TidbEncoder
 from tests.conftest import Database
 from tests.delivery import deliver, end_of_binlog, execute
+from tests.effort import times
 from tests.integration.test_tdsql import TABLES, Writer, contents
 from tests.servers import Server
 from tests.servers.kafka import Kafka
@@ -245,7 +246,7 @@ def wait_for(url: str, condition: Callable[[dict[str, Any]], object], seconds: f
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("seed", "transactions", "seconds"),
-    [(3, 200, 60), pytest.param(4, 30_000, 1800, marks=[pytest.mark.extended, pytest.mark.timeout(7200)])],
+    [(3, times(100, 200), 60), pytest.param(4, 30_000, 1800, marks=[pytest.mark.extended, pytest.mark.timeout(7200)])],
 )
 @pytest.mark.parametrize("name", ["mysql97", pytest.param("mariadb118", marks=pytest.mark.extended)])
 def test_a_copy_by_the_reader_has_the_tables_of_the_source(

@@ -31,6 +31,13 @@ def product(root: Path = ROOT) -> str:
     return hashlib.sha256(staged + changed).hexdigest()[:12]
 
 
+def pace() -> float:
+    """Return the CPU seconds that a computation takes: those of a processor that others use, too, vary by half."""
+    begin = time.process_time()
+    sum(number * number for number in range(5_000_000))
+    return round(time.process_time() - begin, 2)
+
+
 class Recorder:
     """Writes down how the tests of a run ended; `soak` says that each of them is to be kept by itself."""
 
@@ -38,6 +45,7 @@ class Recorder:
         self._folder = folder
         self._soak = soak
         self._code = code
+        self._pace = pace()
         self._begin = time.monotonic()
         self._counts = {"passed": 0, "failed": 0, "skipped": 0}
         self._failures: list[str] = []
@@ -75,7 +83,8 @@ class Recorder:
         tier = TIERS.get(option.markexpr)
         if tier and not option.keyword and session.config.args_source == pytest.Config.ArgsSource.TESTPATHS:
             seconds = round(time.monotonic() - self._begin)
-            self._write("runs.jsonl", tier=tier, **self._counts, failures=self._failures, seconds=seconds)
+            counts = {**self._counts, "failures": self._failures, "seconds": seconds}
+            self._write("runs.jsonl", tier=tier, **counts, pace=[self._pace, pace()])
 
     def _write(self, name: str, **result: object) -> None:
         line = {"product": self._code, **result, **environment(), "ended": time.strftime("%Y-%m-%d %H:%M")}

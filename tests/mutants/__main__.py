@@ -5,24 +5,25 @@ opposite, or a call whose result is not used by nothing. All those of the Python
 to whom are tried (`tests.mutants.interpreted`); of those of the compiled core a seed draws some
 (`tests.mutants.compiled`).
 
-What was tried is kept in build/mutants, so that an interrupted run goes on where it was. A file that has changed since
-is tried again; so is what survived when the tests have changed. Survivors that are explained in tests/survivors.txt are
-passed over. Exits with 1 when there are others.
+What was tried is kept in tests/results/mutants.jsonl, so that an interrupted run goes on where it was. A file that has
+changed since is tried again; so is what survived when the tests have changed. Survivors that are explained in
+tests/survivors.txt are passed over. Exits with 1 when there are others.
 """
 
 import argparse
+import hashlib
 import json
 import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tests.mutants import compiled, interpreted
 from tests.mutants.mutant import ROOT, Mutant, compiled_mutants, is_explained, python_mutants
 
 FOLDER = ROOT / "build" / "mutants"
-RESULTS = FOLDER / "results.jsonl"
+RESULTS = ROOT / "tests" / "results" / "mutants.jsonl"
 
 Done = Callable[[Mutant, str, str], None]
 
@@ -33,24 +34,37 @@ class Results:
     def __init__(self) -> None:
         FOLDER.mkdir(parents=True, exist_ok=True)
         lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-        self._known = {key: (outcome, tests) for key, outcome, tests in map(json.loads, lines)}
+        self._known = {name: (outcome, tests) for _, name, outcome, tests in map(json.loads, lines)}
         self._begin = time.monotonic()
 
     def outcome(self, mutant: Mutant) -> str:
         """Return what has become of a mutant; `explained` for one that need not be tried."""
-        return "explained" if is_explained(mutant) else self._known[mutant.key][0]
+        return "explained" if is_explained(mutant) else self._known[_name(mutant)][0]
 
     def is_open(self, mutant: Mutant, tests: str) -> bool:
         """Whether a mutant is to be tried, with these tests."""
-        known = self._known.get(mutant.key)
+        known = self._known.get(_name(mutant))
         return not is_explained(mutant) and (known is None or (known[0] == "survived" and known[1] != tests))
 
     def add(self, mutant: Mutant, outcome: str, tests: str) -> None:
         """Keep what has become of a mutant, with tests of this version."""
-        self._known[mutant.key] = outcome, tests
+        self._known[_name(mutant)] = outcome, tests
         with RESULTS.open("a") as file:
-            file.write(json.dumps([mutant.key, outcome, tests]) + "\n")
+            file.write(_line(mutant, outcome, tests))
         sys.stderr.write(f"{time.monotonic() - self._begin:5.0f} s  {outcome:8}  {mutant.explanation}\n")
+
+    def keep_only(self, mutants: Iterable[Mutant]) -> None:
+        """Forget those of code that is no more."""
+        kept = [it for it in mutants if not is_explained(it)]
+        RESULTS.write_text("".join(_line(it, *self._known[_name(it)]) for it in kept))
+
+
+def _name(mutant: Mutant) -> str:
+    return hashlib.sha256(mutant.key.encode()).hexdigest()[:12]
+
+
+def _line(mutant: Mutant, outcome: str, tests: str) -> str:
+    return json.dumps([mutant.path, _name(mutant), outcome, tests if outcome == "survived" else ""]) + "\n"
 
 
 def report(results: Results, name: str, mutants: Sequence[Mutant]) -> int:
@@ -83,6 +97,8 @@ def main() -> None:
     ):
         judge(FOLDER, mutants, results.is_open, results.add)
         survivors += report(results, name, mutants)
+    if not options.only:
+        results.keep_only([*python, *drawn])
     raise SystemExit(1 if survivors else 0)
 
 

@@ -38,7 +38,7 @@ def test_a_run_of_all_tests_is_a_line_with_its_failures_and_the_code_it_tested(t
     recorder.pytest_sessionfinish(session(pytest.Config.ArgsSource.TESTPATHS))
     (line,) = lines(tmp_path / "runs.jsonl")
     assert (line["product"], line["passed"], line["failed"], line["failures"]) == ("abc", 1, 2, ["b", "c"])
-    assert {"commit", "hardware", "seconds", "tier"} <= line.keys()
+    assert {"commit", "hardware", "pace", "seconds", "tier"} <= line.keys()
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,7 @@ def _redirect(*outputs: Any) -> None:
 
 
 def _main(arguments: tuple[str, ...], environ: dict[str, str], cwd: str, _: None) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, which may have started the tests, has it ignored
     os.environ.clear()
     os.environ.update(environ)
     time.tzset()

@@ -468,7 +468,6 @@ def test_a_tail_whose_terminal_is_closed_unsubscribes_and_others_are_listed_and_
         def ids() -> list[int]:
             return [client["clientId"] for client in serving.call("GET", "/shop")["clients"]]
 
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, which may have started the tests, has it ignored
         tails = [conf.start("tail", "shop", "--url", serving.url) for _ in range(2)]
         serving.wait_for(lambda: len(ids()) == 2)
         listed = serving.run("clients")

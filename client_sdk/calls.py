@@ -50,9 +50,10 @@ class Snapshot:
         }
 
 
-Start = Literal["earliest", "latest", "snapshot"] | Position | datetime | Snapshot | str  # noqa: PYI051  editors offer the names
-"""Where a new subscription starts: by name, at a position (its text will do), or at a time; or with tables as they are
-now, and then their changes: ``snapshot`` for all that its filter chooses."""
+Start = Literal["earliest", "oldest", "latest", "snapshot"] | Position | datetime | Snapshot | str  # noqa: PYI051  editors offer the names
+"""Where a new subscription starts: by name (``earliest`` of what is stored, ``oldest`` that the source has, too), at a
+position (its text will do), or at a time; or with tables as they are now, and then their changes: ``snapshot`` for all
+that its filter chooses."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,8 @@ class Client:
 
         ``where`` has conditions on rows by table, ``shop.orders: status = 'paid' AND total > 10; …``: of these tables
         the client gets the rows that match. Without it, it has none from now on.
-        ``start`` says where a new client starts (``earliest``, ``latest``, a position, a time); a saved cursor wins.
+        ``start`` says where a new client starts (``earliest``, ``oldest``, ``latest``, a position, a time); a saved
+        cursor wins.
         With ``snapshot``, or a `Snapshot`, it gets the rows that tables have now, among the changes since.
         ``expire_after``: seconds without a call after which the server removes the client and its cursor; 0 for never,
         None as the server is configured. ``protect``: whether the server's log on disk keeps what the client needs

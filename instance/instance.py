@@ -218,7 +218,12 @@ class Instance(Main):
         begun = self.cursors.position_before(self.ring.next) is not None
         if parser is not None and not begun and self._lost_place() is not None:
             self._set_state("starting", "")
-            parser.begin_at(self._places())
+            places = self._places()
+            lost = [place for place, error in parser.refused.items() if isinstance(error, PurgedError)]
+            if lost and None in places and not self.config.auto_reset_latest_pos_mode:
+                # Where the configuration says is the end, mostly: what the source still has would be passed over.
+                places = [*(place for place in places if place not in (None, OLDEST)), *lost, OLDEST]
+            parser.begin_at(places)
 
     async def stop(self) -> None:
         """Store the cursors, end the parser, wake all waiters."""

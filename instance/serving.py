@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..protocol.errors import (
     BadParameterError,
+    BadPositionError,
     ConfigError,
     DestinationStoppedError,
     FilterError,
@@ -52,6 +53,8 @@ logger = logging.getLogger(__name__)
 
 MOST_TABLES = 1000
 """Tables of a snapshot at most."""
+OLDEST_START = "oldest"
+"""Where a client may begin: the oldest place that ring, log or source have."""
 BEGINNING = 5.0
 """Seconds that a subscription waits for the source to say where the stream begins."""
 
@@ -431,6 +434,47 @@ class Serving(ABC):
             )
         read = self.cursors.position_before(self.ring.next)
         return read if read is not None and read.same_history(end) and read > end else end
+
+    async def find_start(self, start: str | int) -> str | int | Cursor:
+        """Return where a client begins, as `Cursors.subscribe` takes it: for a time and ``oldest`` the source is asked.
+
+        Raises:
+            PurgedError: the source may have purged changes of that time.
+            SourceError: it cannot be asked.
+        """
+        track, is_time = self.cursors.track, isinstance(start, int)
+        if not is_time and start != OLDEST_START:
+            return start
+        if isinstance(start, int) and track.has_time(start, time.time()):  # noqa: TID251  beside that of events
+            return start
+        try:
+            found = await asyncio.to_thread(self.running_parser().find_place, start if isinstance(start, int) else None)
+        except PurgedError as error:
+            begin = None if track.log is None else track.log.start
+            if begin is None:
+                raise
+            raise PurgedError(f"{error}. The log on disk begins at {begin}: `oldest` starts there") from None
+        return found if is_time else track.oldest(found)
+
+    async def check_earliest(self, client_id: int) -> None:
+        """Make sure that a client that has lost its place goes on at the earliest change that is there to have.
+
+        Raises BadPositionError when ring and log do not have that, but the source has, and SourceError.
+        """
+        cursors = self.cursors
+        if not (cursors.has_lost_place(client_id) or isinstance(self._lost_place(), PurgedError)):
+            return
+        earliest = cursors.track.oldest_logged() or cursors.track.floor
+        oldest = await self.find_start(OLDEST_START)
+        assert isinstance(oldest, Cursor)
+        assert oldest.position is not None
+        if earliest is not None and oldest.position.is_comparable(earliest) and oldest.position >= earliest:
+            return
+        raise BadPositionError(
+            f"client {client_id} has lost its place, and `earliest` would pass over what the source still has: it"
+            f" stands for {earliest or 'the end'}, the oldest that is left is {oldest.position}. Seek `oldest` to get"
+            " all that is left, or that position or `latest` to pass over it"
+        )
 
     async def columns(
         self, schema: str, table: str, wanted: str = "", at: Position | None = None

@@ -91,6 +91,14 @@ class Parser(Feed, Protocol):
     def end(self) -> Position:
         """Ask the source for its current end. Any thread may ask, and may have to wait. Raises SourceError."""
 
+    def find_place(self, milliseconds: int | None) -> Cursor:
+        """Ask the source for the place before its first transaction at or after a time, or for its oldest place.
+
+        The time is in ms since 1970; None asks for the oldest place. If nothing is so late, that is the end. Any thread
+        may ask, and may have to wait. Raises PurgedError if the source may have purged changes of that time, and
+        SourceError.
+        """
+
     def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
         """Return the columns that a table has now at the source, without those that are filtered out, masks considered.
 

@@ -78,7 +78,8 @@ PROBLEM_TYPES: ProblemTypes = {
     errors.PurgedError: ProblemType(
         410,
         "Purged from the source",
-        "The source's binlog starts later: take a new snapshot, unsubscribe, and subscribe again.",
+        "The source's binlog starts later: take a new snapshot, then move the client to 'oldest', which goes on with"
+        " all that is left.",
     ),
     errors.ReshapedError: ProblemType(
         410,

@@ -21,6 +21,7 @@ from ..protocol.errors import (
     FilterError,
     GoneError,
     NotSubscribedError,
+    PurgedError,
     SluiceError,
     SnapshotRunningError,
     StaleSessionError,
@@ -288,7 +289,7 @@ class Cursors:
         *,
         filter_text: str = "",
         where: str | None = "",
-        start: str | int | Position = "earliest",
+        start: str | int | Position | Cursor = "earliest",
         expire_after: int | None = None,
         protected: bool | None = None,
         now: float,
@@ -297,9 +298,9 @@ class Cursors:
         """Register a client, or change filter and condition of a registered one, whose cursor wins over ``start``.
 
         ``where`` is a condition on rows, as in `sluice.instance.sink.where`; None leaves it unchanged.
-        ``start`` is ``earliest`` in the ring, ``latest``, a position, or a time in ms since 1970; ``unix_time``, in
-        seconds, tells whether that is past. ``expire_after`` and ``protected``: see `StoredClient`; None leaves them
-        unchanged.
+        ``start`` is ``earliest`` in ring or log, ``latest``, a place, or a time in ms since 1970, of which the ring has
+        all; ``unix_time``, in seconds, tells whether that is past. ``expire_after`` and ``protected``: see
+        `StoredClient`; None leaves them unchanged.
 
         Raises:
             FilterError: the filter or the condition is not valid, or there are too many other conditions.
@@ -344,7 +345,7 @@ class Cursors:
         return self.status(client_id)
 
     def seek(
-        self, client_id: int, start: str | int | Position, *, memory: str, now: float, unix_time: float = 0.0
+        self, client_id: int, start: str | int | Position | Cursor, *, memory: str, now: float, unix_time: float = 0.0
     ) -> ClientStatus:
         """Move the cursor of a client to a place, forward or back, and forget its marks.
 
@@ -594,6 +595,11 @@ class Cursors:
         if served is None or mark is None:
             raise UnknownBatchError(f"batch {batch_id} is not outstanding")
         return served.reading.place_before(mark.stop)
+
+    def has_lost_place(self, client_id: int) -> bool:
+        """Whether the source no longer has what a client gets next. Raises NotSubscribedError."""
+        state = self._subscriber(client_id).state
+        return isinstance(state, Gone) and isinstance(state.error, PurgedError)
 
     def awaited(self, client_id: int) -> Cursor | None:
         """Return the cursor of a client that the stream has not reached; None if the client is served."""
@@ -970,16 +976,20 @@ class Cursors:
         return Ahead.at(self.track, cursor)
 
     def _begin_at(
-        self, start: str | int | Position, wanted: Wanted, unix_time: float
+        self, start: str | int | Position | Cursor, wanted: Wanted, unix_time: float
     ) -> tuple[InRing | Ahead, Cursor | None]:
         """Return the state of a subscriber that begins at a place, and its cursor if that is yet to be reached."""
         if start == "earliest" and self.track.catches_up:
             start = self.track.oldest_logged() or start
+        gtid = ""
+        if isinstance(start, Cursor):
+            assert start.position is not None, "a place of the stream"
+            gtid, start = start.gtid, start.position
         sequence = self.track.start(start, unix_time)
         if sequence is not None:
             return InRing(Reading(self.track, wanted, sequence)), None
         place = start if isinstance(start, Position) else Position.parse(str(start))
-        cursor = Cursor.at(place, delivered=place)
+        cursor = Cursor.at(place, gtid, place)
         return Ahead.at(self.track, cursor), cursor
 
     def _compile(self, client_id: int, filter_text: str, where: str) -> Wanted:

@@ -60,17 +60,20 @@ class Stream(Track):
         if start == "latest":
             return ring.next
         if isinstance(start, int):
-            sequence = ring.at_time(start)
-            is_past = start < max(unix_time * 1000, ring.put_execute_ms)
-            if sequence == ring.first and ring.next > 0 and is_past:
+            if not self.has_time(start, unix_time):
                 raise GoneError("changes of that time may be older than what is stored")
-            return sequence
+            return ring.at_time(start)
         try:
             return self.sequence_of(start if isinstance(start, Position) else Position.parse(start))
         except GoneError:
             if not self.catches_up:
                 raise
             return None
+
+    def has_time(self, milliseconds: int, unix_time: float) -> bool:
+        """Whether the ring has all since a time, in ms since 1970, or that is still to come, at ``unix_time`` (s)."""
+        ring = self.ring
+        return ring.at_time(milliseconds) > ring.first or milliseconds >= max(unix_time * 1000, ring.put_execute_ms)
 
     def sequence_at(self, cursor: Cursor, gtids: Executed) -> int | None:
         """Return the slot at which a cursor, with its executed set, goes on; None while the ring has not reached it.
@@ -123,6 +126,18 @@ class Stream(Track):
         while start < stop and ring.measure(start, stop)[3] > ring.memory // 4:
             start += (stop - start + 1) // 2
         return start
+
+    def oldest(self, of_source: Cursor) -> Cursor:
+        """Return the oldest place that ring or log have, or the source, whose oldest place is given.
+
+        A place of another source or history is older than those of the present one.
+        """
+        found = of_source
+        for place in (self.floor, None if self.log is None else self.log.start):
+            at = found.position
+            if place is not None and at is not None and not (place.is_comparable(at) and at <= place):
+                found = Cursor.at(place)
+        return found
 
     def oldest_logged(self) -> Position | None:
         """Return where the log begins, if that is before the ring."""

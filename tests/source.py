@@ -13,13 +13,16 @@ from sluice.instance.source import Expiry, Proof, TableReader
 from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
-from sluice.protocol.errors import ConfigError, SluiceError, UnknownDestinationError, UnknownTableError
+from sluice.protocol.errors import ConfigError, PurgedError, SluiceError, UnknownDestinationError, UnknownTableError
 from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
+
+FIRST = 1_700_000_000_000
+"""When the first event was written, ms since 1970."""
 
 
 class Source:
@@ -63,6 +66,12 @@ class Source:
     def table_reader(self) -> TableReader:
         """There is none."""
         raise ConfigError("this source has no tables to read")
+
+    def find_place(self, milliseconds: int | None) -> Cursor:
+        """It has all from its first event on, and nothing of a time before that."""
+        if milliseconds is not None and milliseconds < FIRST:
+            raise PurgedError(f"the source has purged the binlog at the time {milliseconds} ms")
+        return Cursor.at(Position("101", "bin.000001", FIRST // 1000, 4, 0))
 
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
         """Nothing is purged."""

@@ -182,8 +182,8 @@ def _metadata(text: str) -> tuple[str, ...]:
 
 
 def _start(text: str) -> Start:
-    """Read ``earliest``, ``latest``, a position, ms since 1970, or an ISO 8601 time with its zone."""
-    if text.lower() in ("earliest", "latest"):
+    """Read ``earliest``, ``oldest``, ``latest``, a position, ms since 1970, or an ISO 8601 time with its zone."""
+    if text.lower() in ("earliest", "oldest", "latest"):
         return text.lower()
     if "/" in text:
         return text
@@ -195,7 +195,7 @@ def _start(text: str) -> Start:
         time = None
     if time is None or time.tzinfo is None:
         raise ValueError(
-            "earliest, latest, a position, or a time is expected, as 2026-01-31T12:00:00Z or in ms since 1970,"
+            "earliest, oldest, latest, a position, or a time is expected, as 2026-01-31T12:00:00Z or in ms since 1970,"
             f" not {text!r}"
         )
     return time

@@ -52,7 +52,7 @@ class OffsetSearch:
     @property
     def is_before_oldest(self) -> bool:
         """Whether the topic begins after the commit_ts: what was between may be lost."""
-        return self.oldest is not None and self.oldest > self.commit_ts
+        return self.oldest is not None and self.oldest > self.commit_ts + 1
 
     def tell(self, record: tuple[int, int] | None) -> None:
         """Take offset and commit_ts of the first record at or after `wanted`; None: there is none up to the end."""

@@ -114,7 +114,11 @@ def _add_commands_about_batches(commands: Any) -> None:
         "sluice seek example 1001 1/mysql-bin.000003@1767225600:4096:0",
     )
     add_client(seek)
-    seek.add_argument("place", metavar="PLACE", help="a position, earliest (of what is stored), or latest")
+    seek.add_argument(
+        "place",
+        metavar="PLACE",
+        help="a position, earliest (of what is stored), oldest (that the source has, too), or latest",
+    )
     add_server(seek)
 
     skip = add_command(

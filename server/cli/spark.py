@@ -209,7 +209,8 @@ def add_stream(command: argparse.ArgumentParser, *, interval: float) -> None:
         "--from",
         dest="start",
         metavar="START",
-        help="where a new client starts: earliest (default: the oldest change still held), latest, or a position",
+        help="where a new client starts: earliest (default: of what is stored), oldest (that the source has, too),"
+        " latest, or a position",
     )
     command.add_argument(
         "--checkpoint", required=True, metavar="FOLDER", help="where Spark remembers how far it came; one for each --to"

@@ -55,8 +55,8 @@ def add_commands(commands: Any) -> None:
         type=_start,
         default="latest",
         metavar="START",
-        help="latest (default), earliest (the oldest change still held), a position, or a time, local unless it says"
-        " otherwise: '2026-11-21 07:30', 2026-11-21T07:30Z",
+        help="latest (default), earliest (of what is stored), oldest (that the source has, too), a position, or a time,"
+        " local unless it says otherwise: '2026-11-21 07:30', 2026-11-21T07:30Z",
     )
     tail.add_argument("--limit", type=positive, metavar="N", help="stop after N entries")
     tail.add_argument("--full", action="store_true", help="show long values whole, as always when a program reads")

@@ -53,8 +53,9 @@ class Calls(Destinations):
             filter: tables, as in `TableFilter`; it narrows the destination's, or takes its place where filters are
                 shared. Empty wants all.
             where: conditions on rows, as in `sluice.instance.sink.where`; empty wants all, None leaves them unchanged.
-            start: ``earliest`` in the ring, ``latest``, the text of a position, ``{"timestamp": ms}``, or which rows of
-                tables it is given as they are now, among the changes since: it takes a snapshot.
+            start: ``earliest`` in ring or log, ``oldest`` that these or the source have, ``latest``, the text of a
+                position, ``{"timestamp": ms}``, or which rows of tables it is given as they are now, among the changes
+                since: it takes a snapshot.
             expire_after: seconds without a call after which the client is removed; 0 for never, None as the destination
                 is configured.
             protected: whether the log on disk keeps what the client still needs, beyond its limits; None leaves that
@@ -66,8 +67,9 @@ class Calls(Destinations):
             FilterError: the filter or the condition is not valid, or cannot match anything.
             BadPositionError: ``start`` is not a position.
             GoneError: it is older than what is stored.
+            PurgedError: the source may have purged changes of that time.
             SourceChangedError: it belongs to another source or history.
-            SourceError: the source cannot be asked whether a new condition can be judged.
+            SourceError: the source cannot be asked, for the place of a time, the oldest one, or a new condition.
         """
         # Long: half of it says what the arguments mean.
         instance = self._running(destination)
@@ -80,13 +82,15 @@ class Calls(Destinations):
         if isinstance(start, Selection):
             rate = start.rate
             start, tables = await _select(instance, client_id, filter, where or "", start)
+        place = start["timestamp"] if isinstance(start, dict) else start
+        begin = place if client_id in instance.cursors.client_ids else await instance.find_start(place)
         instance = self._running(destination)  # it may have been stopped, or have begun again, meanwhile
         is_new = client_id not in instance.cursors.client_ids
         instance.cursors.subscribe(
             client_id,
             filter_text=filter,
             where=where,
-            start=start["timestamp"] if isinstance(start, dict) else start,
+            start=begin,
             expire_after=expire_after,
             protected=protected,
             now=time.monotonic(),
@@ -131,14 +135,21 @@ class Calls(Destinations):
 
         Raises:
             NotSubscribedError: the client has not subscribed.
-            BadPositionError: ``start`` is not a position.
+            BadPositionError: ``start`` is not a position; or it is ``earliest``, the client has lost its place, and the
+                source has older changes than that.
             GoneError: it is older than what is stored.
+            PurgedError: the source may have purged changes of that time.
             SourceChangedError: it belongs to another source or history.
+            SourceError: the source cannot be asked.
         """
         instance = self._running(destination)
+        if start == "earliest":
+            await instance.check_earliest(client_id)
+        begin = await instance.find_start(start["timestamp"] if isinstance(start, dict) else start)
+        instance = self._running(destination)  # see `subscribe`
         instance.cursors.seek(
             client_id,
-            start["timestamp"] if isinstance(start, dict) else start,
+            begin,
             memory=_moved(instance.cursors.memory(client_id)) if memory is None else memory,
             now=time.monotonic(),
             unix_time=time.time(),  # noqa: TID251  beside that of events

@@ -182,9 +182,9 @@ class Subscription(BaseModel):
     )
     start: Start | SnapshotStart | str = Field(
         default="earliest",
-        description="Where a new client starts: the earliest change still held (`earliest`), the `latest`, a position,"
-        " or a time; or with a `snapshot`: the rows of tables as they are now, among the changes since. A client that"
-        " has a cursor goes on from there.",
+        description="Where a new client starts: the `earliest` change still held, the `oldest` that the source has,"
+        " too, the `latest`, a position, or a time; or with a `snapshot`: the rows of tables as they are now, among the"
+        " changes since. A client that has a cursor goes on from there.",
     )
     expireAfter: int | None = Field(  # noqa: N815
         default=None,
@@ -214,7 +214,8 @@ class Seek(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"start": "latest"}]})
 
     start: Start | str = Field(
-        description="Where it goes on: the earliest change still held, the latest, a position, or a time."
+        description="Where it goes on: the `earliest` change still held, the `oldest` that the source has, too, the"
+        " `latest`, a position, or a time."
     )
 
 

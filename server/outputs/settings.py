@@ -57,7 +57,8 @@ class OutputSettings(Settings):
     """The rows that are sent, of tables of which not all are: `shop.orders: total > 10`. See
     [conditions of a client](guide.md#conditions-of-a-client)."""
     start: str = setting("sluice.output.<name>.start", "earliest")
-    """Where it begins when it has no cursor yet: `earliest` that is stored, `latest`, or a position."""
+    """Where it begins when it has no cursor yet: `earliest` that is stored, `oldest` that the source has, too,
+    `latest`, or a position."""
     max_bytes: int = setting("sluice.output.<name>.maxBytes", 1 << 20, unit="bytes", ge=1 << 10, le=64 << 20)
     """The size of a batch that is fetched and confirmed as a whole. One change that is larger comes alone."""
     window: int = setting("sluice.output.<name>.window", 16, ge=1, le=64)

@@ -491,6 +491,19 @@ async def test_a_destination_that_has_ended_gives_what_is_left_and_stays_there(f
         assert server.status(NAME, CLIENT).position == end
 
 
+async def test_a_client_begins_with_the_oldest_file_or_at_a_time(folder: Path, tmp_path: Path) -> None:
+    configuration = files_config(folder, tmp_path)
+    async with embedded(configuration) as server:
+        await server.subscribe(NAME, CLIENT, start="latest")
+        await soon(lambda: server.destination_status(NAME).state == "finished")
+        await server.seek(NAME, CLIENT, "oldest")
+        first = Position.parse(server.status(NAME, CLIENT).position)
+        assert (first.file, first.begin) == ("mysql-bin.000001", 4)
+        await server.seek(NAME, CLIENT, {"timestamp": (first.created + 1_000_000) * 1000})
+        batch = await server.get_without_ack(NAME, CLIENT, timeout=0)
+        assert not batch.entries, "nothing is so late"
+
+
 CONSUMER = """
 import asyncio, json, sys
 from pathlib import Path

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sluice.protocol.canal.rows import decode_rows
-from sluice.protocol.errors import PurgedError, SourceChangedError, UnknownBatchError
+from sluice.protocol.errors import BadPositionError, PurgedError, SourceChangedError, UnknownBatchError
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from tests.conftest import Database
@@ -294,6 +294,75 @@ async def test_client_whose_place_was_purged_is_told_so_and_the_others_go_on(
         fill(source, schema, 601, 601)
         await consume(601)
         assert server.destination_status(NAME).state == "running"
+
+
+@pytest.fixture
+async def purged(source: Server, schema: str, tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
+    """A server whose only client has lost its place while it was stopped; the source has the rows 3 to 5."""
+    async with serving(source, schema, tmp_path) as server:
+        await subscribed(server)
+        fill(source, schema, 1, 1)
+        await acked(server, CLIENT, 1)
+    fill(source, schema, 2, 2)
+    await lose_log(source)
+    fill(source, schema, 3, 5)
+    async with serving(source, schema, tmp_path) as server:
+        await soon(lambda: server.destination_status(NAME).state == "error")
+        yield server
+
+
+async def acked(server: EmbeddedServer, client: int, last: int) -> list[int]:
+    """Take and ack all rows up to one."""
+    found: list[int] = []
+    while not found or found[-1] < last:
+        batch = await server.get_without_ack(NAME, client, timeout=10)
+        assert batch.entries, server.status(NAME, client)
+        found += ids(b"".join(batch.slices))
+        await server.ack(NAME, client, batch_id=batch.batch_id, durable=True)
+    return found
+
+
+async def test_after_a_purge_the_oldest_that_is_left_is_found_and_never_passed_over_by_earliest(
+    purged: EmbeddedServer, source: Server, schema: str
+) -> None:
+    with pytest.raises(PurgedError, match="`sluice seek DESTINATION CLIENT oldest` goes on without them"):
+        await purged.get_without_ack(NAME, CLIENT)
+    before = purged.status(NAME, CLIENT).position
+    with pytest.raises(BadPositionError, match=r"`earliest` would pass over what the source still has"):
+        await purged.seek(NAME, CLIENT, "earliest")
+    with pytest.raises(PurgedError, match="has purged the binlog at the time 1000 ms"):
+        await purged.seek(NAME, CLIENT, {"timestamp": 1000})
+    assert purged.status(NAME, CLIENT).position == before
+    await purged.seek(NAME, CLIENT, "oldest")
+    assert await acked(purged, CLIENT, 5) == [3, 4, 5]
+    await purged.subscribe(NAME, 2, start="oldest")
+    assert await acked(purged, 2, 5) == [3, 4, 5]
+
+
+async def test_a_client_that_subscribes_again_after_a_purge_gets_all_that_is_left(purged: EmbeddedServer) -> None:
+    await purged.unsubscribe(NAME, CLIENT)
+    await purged.subscribe(NAME, CLIENT)
+    assert await acked(purged, CLIENT, 5) == [3, 4, 5]
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_time_before_an_empty_ring_is_found_at_the_source(
+    source: Server, schema: str, tmp_path: Path, *, is_known: bool
+) -> None:
+    fill(source, schema, 1, 1)
+    await asyncio.sleep(1.1)
+    ((begin,),) = source.query("SELECT UNIX_TIMESTAMP()")
+    fill(source, schema, 2, 3)
+    start = {"timestamp": begin * 1000}
+    async with serving(source, schema, tmp_path) as server:
+        await soon(lambda: server.destination_status(NAME).state == "running")
+        if is_known:
+            await subscribed(server, start="latest")
+            await server.seek(NAME, CLIENT, start)
+        else:
+            await server.subscribe(NAME, CLIENT, start=start)
+        fill(source, schema, 4, 4)
+        assert await acked(server, CLIENT, 4) == [2, 3, 4]
 
 
 async def test_client_of_canal_whose_file_has_no_number_is_told_so_and_the_others_are_served(

@@ -13,6 +13,7 @@ from sluice.instance.sources.kafka.config import KafkaConfig
 from sluice.instance.sources.registry import make_parser
 from sluice.protocol.canal.rows import Change, decode_changes
 from sluice.protocol.canal.tags import EntryType
+from sluice.protocol.errors import PurgedError
 from sluice.protocol.position import Position
 from sluice.protocol.tidb.entries import EntryEncoder
 from sluice.server.embedded import EmbeddedServer
@@ -97,6 +98,23 @@ async def test_what_drainer_wrote_is_delivered_as_if_from_mysql(kafka: Kafka, to
         1000 if "note" in it.decoded else sum(len(found["mutations"]) for found in it.decoded.get("tables", ()))
         for it in captured()
     )
+
+
+async def test_a_client_begins_at_a_time_or_with_the_oldest_record(kafka: Kafka, topic: str, tmp_path: Path) -> None:
+    times = (1_700_000_000_000, 1_700_000_001_000, 1_700_000_002_000)
+    first, second, third = (time << 18 for time in times)
+    produce(kafka, topic, map(row, (first, second, third)))
+    async with serving(kafka, topic, tmp_path) as server:
+        await soon(lambda: server.destination_status("example").state == "running")
+        await server.seek("example", 1001, {"timestamp": times[1]})
+        assert ids(await take(server, 2)) == [second, third]
+        await server.seek("example", 1001, "oldest")
+        assert ids(await take(server, 3)) == [first, second, third]
+        kafka.truncate(topic, 1)
+        await server.seek("example", 1001, "oldest")
+        assert ids(await take(server, 2)) == [second, third]
+        with pytest.raises(PurgedError, match=f"begins with the commit_ts {second} at offset 1"):
+            await server.seek("example", 1001, {"timestamp": times[0]})
 
 
 async def test_after_a_restart_it_goes_on_after_what_was_acked_and_drops_repetitions(

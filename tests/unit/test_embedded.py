@@ -81,6 +81,10 @@ class WrittenByTest:
         """There is none."""
         raise ConfigError("this source has no tables to read")
 
+    def find_place(self, milliseconds: int | None) -> Cursor:
+        """Say that it has all of a time from its second event on, and nothing older than its first."""
+        return Cursor.at(self.stream.position(4 + STEP * (milliseconds is not None)))
+
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
         """Nothing is purged."""
         return [None] * len(places)

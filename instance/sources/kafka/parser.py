@@ -24,7 +24,7 @@ from ...source import Expiry, Proof, TableReader
 from ...status import ParserStatus
 from .config import KafkaConfig
 from .stager import Stager
-from .start import MANY, SOURCE, Start, file_of, find_end, find_first, position_of, search
+from .start import MANY, SOURCE, Start, file_of, find_end, find_first, find_place, position_of, search
 
 if TYPE_CHECKING:
     from ...sink.where import Conditions
@@ -85,6 +85,11 @@ class KafkaParser:
         """Ask the brokers for the place after the last transaction. Raises SourceError, DecodeError."""
         with self._topic() as topic:
             return position_of(self._config, max(find_end(topic).commit_ts, self._stager.commit_ts) + 1)
+
+    def find_place(self, milliseconds: int | None) -> Cursor:
+        """See `sluice.instance.source.Parser.find_place`. Raises DecodeError, too."""
+        with self._topic() as topic:
+            return Cursor.at(position_of(self._config, find_place(topic, milliseconds)))
 
     def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
         """Return the columns of a table as its last change that was read has them. Raises UnknownTableError."""

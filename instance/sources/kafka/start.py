@@ -7,6 +7,8 @@ from ....login.topic import SLICE, Topic
 from ....protocol.errors import PurgedError, SluiceError, SourceChangedError
 from ....protocol.position import Position
 from ....protocol.tidb.entries import commit_ts_of
+from ....protocol.tidb.search import OffsetSearch
+from ....protocol.tidb.tags import LOGICAL_BITS
 from ....store.cursor import OLDEST, Cursor
 from .config import KafkaConfig
 
@@ -83,15 +85,34 @@ def find_first(
 def search(topic: Topic, config: KafkaConfig, commit_ts: int) -> Start:
     """Find the place after a commit_ts; if it is no longer there, raise PurgedError, or begin with a gap."""
     found = topic.find(commit_ts)
+    gap = _gap_before(topic, found)
+    if gap and not config.auto_reset_latest_pos_mode:
+        raise PurgedError(gap)
+    return Start(found.start, commit_ts, gap=gap)
+
+
+def find_place(topic: Topic, milliseconds: int | None) -> int:
+    """Return the commit_ts before which nothing was committed since a time, in ms since 1970; None: ever.
+
+    Raises as `find`, and DecodeError.
+    """
+    if milliseconds is None:
+        record = topic.first(topic.bounds()[0])
+        return find_end(topic).commit_ts + 1 if record is None else commit_ts_of(record[1])
+    commit_ts = milliseconds << LOGICAL_BITS
+    if gap := _gap_before(topic, topic.find(commit_ts - 1)):
+        raise PurgedError(gap)
+    return commit_ts
+
+
+def _gap_before(topic: Topic, found: OffsetSearch) -> str:
+    """Say what the topic has lost of what follows the commit_ts that was looked for; "" for nothing."""
     if not found.low or not found.is_before_oldest:
-        return Start(found.start, commit_ts)
-    text = (
-        f"{topic} begins with the commit_ts {found.oldest} at offset {found.low}, after {commit_ts}: what was between"
-        " is lost"
+        return ""
+    return (
+        f"{topic} begins with the commit_ts {found.oldest} at offset {found.low}, after {found.commit_ts}: what was"
+        " between is lost"
     )
-    if not config.auto_reset_latest_pos_mode:
-        raise PurgedError(text)
-    return Start(found.start, commit_ts, gap=text)
 
 
 def find_end(topic: Topic) -> Start:

@@ -171,6 +171,12 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         with self._binlog() as binlog:
             return self._finder(binlog).end_position(self._known_files())
 
+    def find_place(self, milliseconds: int | None) -> Cursor:
+        """See `sluice.instance.source.Parser.find_place`."""
+        with self._binlog() as binlog:
+            finder = self._finder(binlog)
+            return finder.oldest() if milliseconds is None else finder.at_time(milliseconds)
+
     def _known_files(self) -> list[tuple[str, int]]:
         """Return the files that were read, with their times of creation."""
         files = self._ring.files

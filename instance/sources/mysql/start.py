@@ -386,9 +386,11 @@ class PlaceFinder(ABC):
 
     def at_time(self, milliseconds: int) -> Cursor:
         """Return the place before the first transaction at or after a time. Raises as `find`."""
-        start = self._at_time(milliseconds)
-        assert start.position is not None
-        return Cursor.at(start.position)
+        return _place_of(self._at_time(milliseconds))
+
+    def oldest(self) -> Cursor:
+        """Return the oldest place that the source has. Raises as `find`."""
+        return _place_of(self._at_boundary(self._files()[0], FIRST_EVENT))
 
     def _at_time(self, milliseconds: int, number: int = 0) -> Start:
         """Start before the first transaction at or after a time; without one, at the end of the last file.
@@ -642,13 +644,18 @@ def parse_gtids(text: str, *, mariadb: bool) -> GtidSet:
     return (MariadbGtidSet if mariadb else MysqlGtidSet).parse(text.replace("\n", ""))
 
 
+def _place_of(start: Start) -> Cursor:
+    assert start.position is not None
+    return Cursor.at(start.position, "" if start.gtids is None else str(start.gtids))
+
+
 def purged(binlog: Binlog, wanted: str, first: str = "") -> PurgedError:
     """Return the error for a place that the source no longer has; `first` is its oldest file."""
     first = first or binlog.binlog_files()[0][0]
     return PurgedError(
         f"{binlog.name} has purged the binlog at {wanted}: the oldest file that it has is {first}. The changes from"
-        f" {wanted} to {first}:{FIRST_EVENT} cannot be read any more; to go on without them, reset the cursors to"
-        f" {first}:{FIRST_EVENT} or later"
+        f" {wanted} to {first}:{FIRST_EVENT} cannot be read any more. `sluice seek DESTINATION CLIENT oldest` goes on"
+        " without them, with all that is left"
     )
 
 

@@ -61,7 +61,7 @@ class TestSubscriptions:
 
     async def test_a_cursor_is_not_moved_to_a_time_that_may_be_before_what_is_stored(self, api: Api) -> None:
         api.source.put()
-        assert await api.problem("POST", f"{CLIENT}/seek", 410, json={"start": {"timestamp": 1}}) == "gone"
+        assert await api.problem("POST", f"{CLIENT}/seek", 410, json={"start": {"timestamp": 1}}) == "purged"
 
 
 class TestSessions:

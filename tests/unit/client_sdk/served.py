@@ -84,6 +84,10 @@ class Source:
         """There is none."""
         raise ConfigError("this source has no tables to read")
 
+    def find_place(self, milliseconds: int | None) -> Cursor:
+        """No test asks for it."""
+        raise NotImplementedError
+
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
         """Nothing is purged."""
         return [None] * len(places)

@@ -21,19 +21,19 @@ class Csv:
         self._header: tuple[str, ...] | None = None
 
     def lines(self, change: Change) -> Iterator[str]:
-        """Write the rows of a change; nothing for a change without rows."""
+        """Write the rows of a change, each with what comes before it; nothing for a change without rows."""
         if change.entry_type != "ROWDATA" or change.is_ddl or change.sql:
             return
         moment = f"{datetime.fromtimestamp(change.execute_time / 1000).astimezone():%Y-%m-%d %H:%M:%S}"
         for row in change.rows():
             image = plain_values(row.after or row.before or {})
             header = (change.schema, change.table, *image)
+            names = ""
             if header != self._header:
-                if self._header is not None:
-                    yield ""
+                names = "\n" if self._header is not None else ""
+                names += ",".join(map(_field, ("time", "type", "schema", "table", *image))) + "\n"
                 self._header = header
-                yield ",".join(map(_field, ("time", "type", "schema", "table", *image)))
-            yield ",".join(map(_field, (moment, row.type, change.schema, change.table, *image.values())))
+            yield names + ",".join(map(_field, (moment, row.type, change.schema, change.table, *image.values())))
 
 
 def _field(value: Any) -> str:

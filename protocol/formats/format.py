@@ -51,7 +51,7 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """How a batch becomes lines of text, a few for each entry: what `sluice tail` shows."""
+    """How a batch becomes lines of text, a few for each entry, for `sluice tail`. A heading belongs to a line."""
 
     flag: str
     """The option of `sluice tail` that asks for the lines, without its dashes ..."""

@@ -1,13 +1,17 @@
 """``sluice tail``: changes as lines for people, or for programs, as they come."""
 
 import contextlib
+import itertools
+import os
 import random
+import select
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.text import Text
 
@@ -58,7 +62,7 @@ def add_commands(commands: Any) -> None:
         help="latest (default), earliest (of what is stored), oldest (that the source has, too), a position, or a time,"
         " local unless it says otherwise: '2026-11-21 07:30', 2026-11-21T07:30Z",
     )
-    tail.add_argument("--limit", type=positive, metavar="N", help="stop after N entries")
+    tail.add_argument("--limit", type=positive, metavar="N", help="stop after N rows, messages or statements")
     tail.add_argument("--full", action="store_true", help="show long values whole, as always when a program reads")
     form = tail.add_mutually_exclusive_group()
     form.add_argument("--transactions", action="store_true", help="also show where transactions begin and end")
@@ -71,6 +75,7 @@ def tail_command(options: Any) -> int:
     """Show changes as they come."""
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
         signal.signal(signal.SIGHUP, interrupt)  # its terminal is closed: it unsubscribes then, too
+    _end_with_reader()
     remote = remote_of(options)
     if options.lines:
         tail = Tail(remote, options.lines.media_type, options.lines.open(), write_line)
@@ -82,6 +87,23 @@ def tail_command(options: Any) -> int:
         options.destination, table_filter=options.filter, where=options.where, start=options.start, limit=options.limit
     )
     return 0
+
+
+def _end_with_reader() -> None:
+    """End when whoever reads the output has left, as head does, also while there is nothing to write."""
+
+    def wait() -> None:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)  # an error and a hang-up are told nevertheless
+        poll.poll()
+        os.kill(os.getpid(), signal.SIGUSR1)  # not SIGPIPE, which a lost connection raises, too
+
+    def leave(_number: int, _frame: object) -> NoReturn:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0)
+
+    signal.signal(signal.SIGUSR1, leave)
+    threading.Thread(target=wait, daemon=True, name="reader of the output").start()
 
 
 def _start(text: str) -> str | int:
@@ -109,7 +131,7 @@ class Tail:
         self._show = show
 
     def run(self, destination: str, *, table_filter: str, where: str, start: str | int, limit: int | None) -> None:
-        """Subscribe, show at most ``limit`` entries, unsubscribe; a number as ``start`` is ms since 1970.
+        """Subscribe, show at most ``limit`` lines, unsubscribe; a number as ``start`` is ms since 1970.
 
         Raises SluiceError.
         """
@@ -148,10 +170,9 @@ class Tail:
         if batch_id < 0:
             return 0
         shown = 0
-        for lines in self._lines(response.data):
-            for line in lines:
-                self._show(line)
-            shown += bool(lines)
+        for line in itertools.islice(itertools.chain.from_iterable(self._lines(response.data)), most):
+            self._show(line)
+            shown += 1
         self._remote.client_call(*client, "ack", body={"batchId": batch_id})
         return shown
 

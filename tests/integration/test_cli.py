@@ -457,6 +457,27 @@ def test_tail_shows_changes_as_lines_and_as_json_and_leaves_no_trace(
         assert [client["clientId"] for client in serving.call("GET", "/shop")["clients"]] == [1001]
 
 
+def test_a_tail_ends_when_nobody_reads_it_any_more_and_after_as_many_lines_as_are_asked_for(
+    conf: Conf, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    mariadb118.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
+    conf.destination("shop", mariadb118, f"{schema}\\\\..*")
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.states() == {"shop": "running"})
+        serving.call("POST", "/shop/clients/1001/subscribe")
+        mariadb118.query(f"INSERT INTO {schema}.t VALUES (1), (2), (3)")
+        for form, count in (("--rows", 2), ("--csv", 3), ("--full", 2)):
+            shown = serving.run("tail", "shop", "--from", "earliest", "--limit", "2", form)
+            assert len(shown.splitlines()) == count, shown
+        with conf.start("tail", "shop", "--from", "earliest", "--rows", "--url", serving.url) as tail:
+            assert tail.stdout is not None
+            assert json.loads(tail.stdout.readline())
+            tail.stdout.close()
+            assert tail.wait(SECONDS) == 0
+        assert [client["clientId"] for client in serving.call("GET", "/shop")["clients"]] == [1001]
+
+
 def test_a_tail_whose_terminal_is_closed_unsubscribes_and_others_are_listed_and_removed(
     conf: Conf, mariadb118: Server, database: Database
 ) -> None:

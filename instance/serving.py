@@ -248,13 +248,16 @@ class Serving(ABC):
         now = time.monotonic()
         for client in clients:
             self.cursors.restore(client, now)
-            refusal = self.cursors.status(client.client_id).error
-            if refusal:
+            status = self.cursors.status(client.client_id)
+            if status.error:
+                help_ = "Move its cursor (sluice seek), or bring the source back that it belongs to"
+                if status.problem == FilterError.type:
+                    help_ = "Let it subscribe with another filter, or other conditions on rows"
                 logger.error(
-                    "client %d is not served: %s. Let it subscribe with another filter, or other conditions on rows;"
-                    " its cursor is kept",
+                    "client %d is not served: %s. %s; its cursor is kept",
                     client.client_id,
-                    refusal,
+                    status.error,
+                    help_,
                     extra={"destination": self.config.destination},
                 )
 

@@ -186,7 +186,7 @@ async def _ask(reader: TableReader, call: Callable[..., T], *arguments: object) 
         return await asyncio.shield(working)
     except asyncio.CancelledError:
         reader.interrupt()
-        await asyncio.wait({working})
+        await asyncio.gather(working, return_exceptions=True)  # it fails, as it is to
         raise
 
 

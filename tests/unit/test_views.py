@@ -377,6 +377,25 @@ async def test_a_client_of_a_view_that_has_lost_its_place_is_told_and_the_others
     assert await running.take(MAIN) == [b"two"]
 
 
+async def test_a_client_of_a_view_whose_place_is_of_another_source_is_told_to_move_it(
+    running: Setup, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    running.write("orders", b"one")
+    await running.take()
+    place = running.where()
+    await running.server.stop(VIEW)
+    stored = tmp_path / VIEW / "meta.dat"
+    data = json.loads(stored.read_text())
+    for client in data["clientDatas"]:
+        del client["cursor"]["postion"]["gtid"]
+    stored.write_text(json.dumps(data).replace(place, f"4711/{place.partition('/')[2]}"))
+    await running.server.start(VIEW)
+    assert running.server.status(VIEW, CLIENT).problem == "source-changed"
+    (told,) = (it.message for it in caplog.records if "is not served" in it.message)
+    assert "Move its cursor (sluice seek)" in told
+    assert "filter" not in told
+
+
 async def test_rows_from_quarantine_come_to_clients_of_views_that_have_passed_them(running: Setup) -> None:
     place = running.parser.stream.position(1)
     running.write("orders", b"one")

@@ -38,7 +38,7 @@ from .patience import Pace, Turns, replaceable
 from .reading import Mark, Reading
 from .ring import Collected, Flag, Ring
 from .snapshot import Chunk, Given, Snapshot, TableProgress, Window, Wish
-from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served
+from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served, State
 from .status import ClientStatus
 from .stream import Stream
 from .subscriber import Subscriber
@@ -357,6 +357,9 @@ class Cursors:
         if subscriber.refusal is not None:
             wanted = self._compile(client_id, subscriber.filter, subscriber.where)
             subscriber.select(subscriber.filter, subscriber.where, wanted)
+        known = subscriber.cursor
+        if known is not None and known.position is not None and start in (known.position, str(known.position)):
+            start = known  # its GTIDs say where that is at another source
         state, cursor = self._begin_at(start, subscriber.wanted, unix_time)
         subscriber.move(state, cursor, memory)
         subscriber.last_active = now
@@ -977,19 +980,20 @@ class Cursors:
 
     def _begin_at(
         self, start: str | int | Position | Cursor, wanted: Wanted, unix_time: float
-    ) -> tuple[InRing | Ahead, Cursor | None]:
-        """Return the state of a subscriber that begins at a place, and its cursor if that is yet to be reached."""
+    ) -> tuple[State, Cursor | None]:
+        """Return the state of a subscriber that begins at a place, and its cursor if that is known already."""
         if start == "earliest" and self.track.catches_up:
             start = self.track.oldest_logged() or start
-        gtid = ""
         if isinstance(start, Cursor):
-            assert start.position is not None, "a place of the stream"
-            gtid, start = start.gtid, start.position
+            state = Ahead.at(self.track, start).resolve(self.track, wanted)
+            if isinstance(state, Gone):
+                raise state.error
+            return state, replace(start, delivered=start.delivered or start.position)
         sequence = self.track.start(start, unix_time)
         if sequence is not None:
             return InRing(Reading(self.track, wanted, sequence)), None
         place = start if isinstance(start, Position) else Position.parse(str(start))
-        cursor = Cursor.at(place, gtid, place)
+        cursor = Cursor.at(place, delivered=place)
         return Ahead.at(self.track, cursor), cursor
 
     def _compile(self, client_id: int, filter_text: str, where: str) -> Wanted:

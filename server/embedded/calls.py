@@ -6,7 +6,7 @@ import time
 
 from ...instance.config import BatchMode, InstanceConfig
 from ...instance.serving import Serving, compile_where
-from ...protocol.errors import BadParameterError, BadPositionError
+from ...protocol.errors import BadParameterError, BadPositionError, SourceChangedError
 from ...protocol.position import Position
 from ...store.batch import Batch
 from ...store.cursor import MOVED, Cursor, split_memory
@@ -126,12 +126,12 @@ class Calls(Destinations):
         await instance.flush()
 
     async def seek(
-        self, destination: str, client_id: int, start: str | dict[str, int], memory: str | None = None
+        self, destination: str, client_id: int, start: str | dict[str, int] | Cursor, memory: str | None = None
     ) -> None:
         """Move the cursor of a client to a place, forward or back, durably; its outstanding batches are forgotten.
 
-        ``start`` is as for `subscribe`. ``memory`` takes the place of the text that the client keeps with its cursor;
-        None says that it was moved by hand.
+        ``start`` is as for `subscribe`, or a place with its GTIDs, of any source. ``memory`` takes the place of the
+        text that the client keeps with its cursor; None says that it was moved by hand.
 
         Raises:
             NotSubscribedError: the client has not subscribed.
@@ -145,7 +145,8 @@ class Calls(Destinations):
         instance = self._running(destination)
         if start == "earliest":
             await instance.check_earliest(client_id)
-        begin = await instance.find_start(start["timestamp"] if isinstance(start, dict) else start)
+        place = start["timestamp"] if isinstance(start, dict) else start
+        begin = place if isinstance(place, Cursor) else await instance.find_start(place)
         instance = self._running(destination)  # see `subscribe`
         instance.cursors.seek(
             client_id,
@@ -355,6 +356,11 @@ class Calls(Destinations):
             if not exists and instance.cursors.awaited(client_id) is None:
                 end = await instance.source_end()
                 instance.check_running()
+                if not position.is_comparable(end):
+                    raise SourceChangedError(
+                        f"{position} cannot be acked: it is of another source or history than the stream, which ends at"
+                        f" {end}. Roll back: what follows the client's cursor comes again, with places of that"
+                    )
                 if position > end:
                     raise BadPositionError(f"{position} is beyond the end of the source's binlog, {end}")
                 exists = True

@@ -192,16 +192,33 @@ class Delivery:
             if cursor is None or cursor.position != position:
                 text = "output %s goes on at %s, which the other side has"
                 logger.warning(text, self.output.name, position, extra=self._where)
-                await embedded.seek(*client, place.position, memory="")
+                await embedded.seek(*client, _cursor_at(place) or place.position, memory="")
         elif cursor is None or cursor.position is None or cursor.position.same_history(position):
             if cursor is None or cursor.order < position.order:
-                await embedded.ack(*client, position=place.position, session=self._session)
+                await self._ack_to(place, position)
         elif not _has_executed(cursor, place):
             raise RejectedError(
                 f"the other side has the changes up to {position}, which belongs to another source or history than the"
                 f" cursor, {cursor.position}: find the place that follows them, and go on there with `sluice seek"
                 f" {self.output.destination} {self.output.client_id} POSITION`"
             )
+
+    async def _ack_to(self, place: Place, position: Position) -> None:
+        """Confirm what the other side has, although the source may have been switched since."""
+        embedded, client = self._embedded, (self.output.destination, self.output.client_id)
+        try:
+            await embedded.ack(*client, position=place.position, session=self._session)
+        except SourceChangedError as error:
+            cursor, there = embedded.cursor(*client), _cursor_at(place)
+            if there is not None:
+                await embedded.seek(*client, there, memory=embedded.memory(*client))
+            elif cursor is not None:
+                raise RejectedError(
+                    f"the other side has a part of a transaction, up to {position}, which was read from another source"
+                    " than the present one. Switch back to that one; or let the whole transaction be sent again, so"
+                    f" that this part is there twice: `sluice seek {self.output.destination} {self.output.client_id}"
+                    f" {cursor.position}`"
+                ) from error
 
     async def _collect(self, ready: asyncio.Queue[Prepared]) -> None:
         """Get batches and prepare them, in order."""
@@ -332,6 +349,12 @@ class Delivery:
 
     async def _run(self, executor: ThreadPoolExecutor, work: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
+
+
+def _cursor_at(place: Place) -> Cursor | None:
+    """Return the cursor of a place that its GTIDs say at any source; None of one inside a transaction, or without."""
+    position = Position.parse(place.position)
+    return Cursor.at(position, place.gtids) if place.gtids and position == position.transaction else None
 
 
 def _has_executed(cursor: Cursor, place: Place) -> bool:

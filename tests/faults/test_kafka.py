@@ -2,7 +2,9 @@
 
 import contextlib
 import itertools
+import json
 import random
+import re
 import signal
 from collections.abc import Iterator
 from functools import partial
@@ -13,9 +15,12 @@ import pytest
 
 from sluice.client_sdk.tidb import OLDEST, TiDBReader
 from sluice.protocol.tidb.entries import commit_ts_of
+from tests import commands
 from tests.conftest import Database
 from tests.faults.harness import Load, Sluice
 from tests.faults.harness import seen as of_changes
+from tests.faults.pair import SCHEMA, pair_of
+from tests.faults.pair import configure as configure_pair
 from tests.kafka import arrived, configure, once, ops, seen
 from tests.servers import Server, ZooKeeper, freeze
 from tests.servers.kafka import Kafka
@@ -215,3 +220,77 @@ def wait_active(servers: list[Sluice]) -> Sluice:
 
     eventually(one, lambda: [it.destination() for it in servers])
     return found[0]
+
+
+def ids(broker: Kafka, topic: str) -> list[int]:
+    """The rows that were inserted, as the topic has them."""
+    messages = [json.loads(value) for values in broker.read(topic) for value in values]
+    return [int(row["id"]) for it in messages if it["type"] == "INSERT" for row in it["data"]]
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_on_another_source_it_goes_on_where_the_topic_ends_though_the_cursor_had_not_come_so_far(
+    sluice: Sluice, broker: Kafka, topic: str, *, is_stored: bool
+) -> None:
+    with pair_of("mariadb118") as pair:
+        main = {"canal__serverMode": "kafka", "kafka__bootstrap__servers": broker.servers}
+        sluice.settings = main | {"canal__file__flush__period": 3_600_000}
+        configure_pair(sluice, pair, canal__mq__topic=topic, **TRANSACTIONS)
+        with sluice:
+            sluice.wait_running()
+            for last in (10, 20):
+                for number in range(last - 9, last + 1):
+                    pair.first.query(f"INSERT INTO {SCHEMA}.t VALUES (%s, 'a')", (number,))
+                eventually(lambda: ids(broker, topic) == [*range(1, last + 1)], lambda: ids(broker, topic))  # noqa: B023
+                if last == 10 and is_stored:
+                    sluice.stop()
+                    sluice.start()
+                    sluice.wait_running()
+            sluice.kill()
+            sluice.add(
+                "shop",
+                pair.second,
+                canal__instance__filter__regex=rf"{SCHEMA}\\..*",
+                canal__mq__topic=topic,
+                **TRANSACTIONS,
+            )
+            pair.second.query(f"INSERT INTO {SCHEMA}.t VALUES (21, 'z')")
+            sluice.start()
+            eventually(lambda: 21 in ids(broker, topic), lambda: sluice.destination()["outputs"])
+            assert ids(broker, topic) == [*range(1, 22)]
+
+
+@pytest.mark.extended
+def test_inside_a_transaction_a_switch_of_the_source_says_what_helps_and_that_does(
+    sluice: Sluice, broker: Kafka, topic: str
+) -> None:
+    with pair_of("mariadb118") as pair:
+        sluice.settings = {"canal__serverMode": "kafka", "kafka__bootstrap__servers": broker.servers}
+        small = {"canal__instance__memory__buffer__size": 512, "sluice__output__mq__maxBytes": 4096}
+        configure_pair(sluice, pair, canal__mq__topic=topic, **TRANSACTIONS, **small)
+
+        def output() -> Any:
+            return sluice.destination()["outputs"][0]
+
+        with sluice:
+            sluice.wait_running()
+            pair.first.query(f"INSERT INTO {SCHEMA}.t VALUES (1, 'a')")
+            eventually(lambda: ids(broker, topic) == [1], output)
+            with pair.first.connect(autocommit=False) as connection, connection.cursor() as statement:
+                for number in range(2, 3000):
+                    statement.execute(f"INSERT INTO {SCHEMA}.t VALUES (%s, REPEAT('x', 400))", (number,))
+                connection.commit()
+            eventually(lambda: output()["records"] > 200, output)
+            broker.freeze()
+            sluice.call("POST", "/shop/source/switch")
+            broker.thaw()
+            pair.second.query(f"INSERT INTO {SCHEMA}.t VALUES (3000, 'z')")
+            eventually(lambda: "so that this part is there twice" in output()["error"], output)
+            advice = re.search(r"`sluice (seek [^`]*)`", output()["error"])
+            assert advice is not None
+            commands.run(*advice[1].split(), "--url", sluice.url, check=True)
+            eventually(lambda: ids(broker, topic)[-1] == 3000, output)
+            found = ids(broker, topic)
+            sent = found.index(2, 2)  # of the part that came twice
+            assert found == [*range(1, sent + 1), *range(2, 3001)]

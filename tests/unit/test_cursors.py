@@ -574,6 +574,20 @@ def test_cursor_of_another_source_resumes_where_the_same_was_executed(executed: 
         assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]
 
 
+def test_a_client_that_seeks_its_own_place_of_another_source_goes_on_by_its_gtids() -> None:
+    place = Position("102", "binlog.000003", CREATED, 4, 0)
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table)
+    cursors.restore(StoredClient(CLIENT, "", Cursor("binlog.000003", 4, 0, 102, "0-102-9", place)), NOW)
+    stream = Stream(cursors.ring)
+    cursors.begin(None, MariadbGtidSet.parse("0-102-9"))
+    put(cursors, stream, b"one")
+    get(cursors)
+    cursors.seek(CLIENT, str(place), memory="", now=NOW)
+    assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]
+    with pytest.raises(SourceChangedError):
+        cursors.seek(CLIENT, replace(place, begin=5), memory="", now=NOW)
+
+
 def test_cursor_of_another_source_with_a_set_of_its_own_waits_for_a_reader_which_begins_there() -> None:
     elsewhere = Cursor("binlog.000003", 4, 0, 102, "0-102-9", Position("102", "binlog.000003", CREATED, 4, 0))
     cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table, catches_up=True)

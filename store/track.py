@@ -130,10 +130,11 @@ class Track:
             GoneError: the position is before what the ring holds.
             SourceChangedError: it belongs to another source or history.
         """
-        floor, end = self.floor, self.end
+        start, shown = self.ring.first, self.shown  # once: another thread puts meanwhile
+        floor, end = self.position_before(start), self.position_before(shown)
         if floor is None or end is None:
             return None
-        start, stop = self.ring.first, self.shown
+        stop = shown
         for switch in reversed(self._switches):
             if start <= switch < stop:
                 begin = self.position_of(switch)
@@ -142,7 +143,7 @@ class Track:
                     break
                 stop, end = switch, self.position_before(switch) or end
         if position > end:
-            if stop == self.shown:
+            if stop == shown:
                 return None
             raise SourceChangedError(f"{position} is after {end}, where the stream went on at another source")
         if position < floor:

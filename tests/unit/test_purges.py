@@ -166,12 +166,13 @@ async def test_it_is_logged_once_each_time_it_begins(caplog: pytest.LogCaptureFi
 
 async def test_what_was_known_stays_while_the_source_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(purges, "PERIOD", 0.001)
-    parser = Parser(Expiry(0.0, 0.0), *[SourceError("away")] * 10, *[None] * 1000)
+    parser = Parser(Expiry(0.0, 0.0), *[SourceError("away")] * 100_000)
     it = watch(parser)
     await it.look()
     running = asyncio.create_task(it.run())
     await soon(lambda: len(parser.asked) > 2)
     assert 1001 in it.threats
+    parser.answers = [None] * 100_000
     await soon(lambda: not it.threats)
     running.cancel()
 

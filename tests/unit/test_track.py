@@ -11,6 +11,28 @@ def texts(gtids: Executed) -> dict[str, str]:
     return {member: str(it) for member, it in gtids.items()}
 
 
+def test_a_place_that_a_growing_ring_has_not_reached_is_waited_for() -> None:
+    class Growing(Track):
+        """Each look finds one more transaction, as when another thread puts them."""
+
+        looks = 0
+
+        @property
+        def shown(self) -> int:
+            self.looks += 1
+            return min(self.ring.next, 3 * self.looks)
+
+    ring = Ring()
+    track, stream = Growing(ring), Stream(ring)
+    track.begin(stream.end)
+    for _ in range(9):
+        stream.transaction(b"row")
+        stream.put()
+    assert track.sequence_of(stream.end) is None
+    track.looks = 8
+    assert track.sequence_of(stream.end) == ring.next == 27
+
+
 def test_what_one_member_has_executed_is_not_counted_for_another() -> None:
     """Both write the same GTIDs, as two servers that were loaded from one backup do."""
     ring = Ring()

@@ -1,6 +1,7 @@
 """``sluice tail``: changes as lines for people, or for programs, as they come."""
 
 import contextlib
+import io
 import itertools
 import os
 import random
@@ -91,15 +92,19 @@ def tail_command(options: Any) -> int:
 
 def _end_with_reader() -> None:
     """End when whoever reads the output has left, as head does, also while there is nothing to write."""
+    try:
+        output = sys.stdout.fileno()
+    except io.UnsupportedOperation:  # it is kept in memory
+        return
 
     def wait() -> None:
         poll = select.poll()
-        poll.register(sys.stdout.fileno(), 0)  # an error and a hang-up are told nevertheless
+        poll.register(output, 0)  # an error and a hang-up are told nevertheless
         poll.poll()
         os.kill(os.getpid(), signal.SIGUSR1)  # not SIGPIPE, which a lost connection raises, too
 
     def leave(_number: int, _frame: object) -> NoReturn:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
         raise SystemExit(0)
 
     signal.signal(signal.SIGUSR1, leave)

@@ -156,7 +156,7 @@ def test_a_purge_stops_only_those_who_have_lost_their_place_and_moves_no_cursor(
             eventually(lambda: client.status()["state"] == "gone", client.status)  # noqa: B023
             status = client.status()
             assert (status["problem"], status["position"]) == ("purged", str(place))
-            assert "unsubscribe" in status["advice"]
+            assert "'oldest', which goes on with all that is left" in status["advice"]
             assert place is not None
             lost = rf"has purged the binlog at {place.file}.*oldest file that it has is {file}"
             with pytest.raises(PurgedError, match=lost):
@@ -165,7 +165,7 @@ def test_a_purge_stops_only_those_who_have_lost_their_place_and_moves_no_cursor(
                 next(client.stream())
             with pytest.raises(PurgedError, match=lost):
                 list(client.rows(str(place), living.status()["acked"]))
-            with pytest.raises(CanalError, match=f"{lost}.*unsubscribe, and subscribe again"):
+            with pytest.raises(CanalError, match=f"{lost}.*then move the client to 'oldest'"):
                 asyncio.run(_get_by_canal(sluice.canal_port, client_id))
             (line,) = [line for line in sluice.log if f"client {client_id} is not served any more" in line]
             assert re.search(lost, line)

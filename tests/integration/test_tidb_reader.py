@@ -89,12 +89,14 @@ def test_a_commit_ts_beyond_the_end_is_waited_for(kafka: Kafka, topic: str) -> N
 
 
 def test_before_the_oldest_one_it_warns_or_refuses(kafka: Kafka, topic: str, caplog: pytest.LogCaptureFixture) -> None:
-    produce(kafka, topic, [row(10), row(20)])
-    with pytest.raises(PurgedError, match=r"begins with the commit_ts 10 at offset 0, after 9: .* may be lost"):
+    produce(kafka, topic, [row(11), row(20)])
+    with pytest.raises(PurgedError, match=r"begins with the commit_ts 11 at offset 0, after 9: .* may be lost"):
         TiDBReader(kafka.servers, topic=topic, commit_ts=9, strict=True)
     with caplog.at_level(logging.WARNING), TiDBReader(kafka.servers, topic=topic, commit_ts=9) as reader:
         assert "what was between may be lost" in caplog.text
-        assert stamps(reader, 2) == [10, 20]
+        assert stamps(reader, 2) == [11, 20]
+    with TiDBReader(kafka.servers, topic=topic, commit_ts=10, strict=True) as reader:  # nothing can be between
+        assert stamps(reader, 2) == [11, 20]
 
 
 def test_an_offset_is_where_it_begins_and_the_newest_is_after_the_last(kafka: Kafka, topic: str) -> None:

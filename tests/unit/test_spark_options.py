@@ -60,8 +60,11 @@ def test_values_are_read(given: dict[str, str], attribute: str, value: Any) -> N
         ({"metadata": "none"}, "option metadata goes with table"),
         ({"columns": "id", "table": "a.b"}, r"option columns: a name and a type are expected, .*: 'id'"),
         ({"columns": "", "table": "a.b"}, "option columns: at least one column is expected"),
-        ({"startingPosition": "2026-01-31T12:00"}, "option startingPosition: earliest, latest, a position, or a time"),
-        ({"startingPosition": "9" * 30}, "option startingPosition: earliest, latest, a position, or a time"),
+        (
+            {"startingPosition": "2026-01-31T12:00"},
+            "option startingPosition: earliest, oldest, latest, a position, or a time",
+        ),
+        ({"startingPosition": "9" * 30}, "option startingPosition: earliest, oldest, latest, a position, or a time"),
         ({"startingPositions": "latest"}, r"unknown option 'startingPositions': did you mean startingPosition\?"),
         ({"path": "/tmp"}, r"unknown option 'path'$"),
         ({"token": "a", "tokenFile": "b"}, "give either token or tokenFile"),

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.conftest import each
 from tests.faults.harness import Sluice
 from tests.servers import Server
 from tests.spark.streams import Sink, failure, load, options, until
@@ -50,7 +49,7 @@ def values(sink: Sink, *names: str) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in names) for row in sink.rows]
 
 
-@pytest.mark.parametrize("source", each("mariadb118"), indirect=True)
+@pytest.mark.parametrize("source", ["mariadb118", pytest.param("mysql97", marks=pytest.mark.extended)], indirect=True)
 def test_columns_of_every_type_have_their_values_in_spark(
     request: pytest.FixtureRequest, spark: SparkSession, source: Server, schema: str, sluice: Sluice, tmp_path: Path
 ) -> None:

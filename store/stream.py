@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..protocol.errors import GoneError, SourceChangedError
-from ..protocol.gtid import GtidSet, contains
+from ..protocol.gtid import GtidSet, contains, parse_gtids
 from ..protocol.position import Position
 from .cursor import Cursor
 from .ring import Flag, Ring
@@ -130,10 +130,13 @@ class Stream(Track):
     def oldest(self, of_source: Cursor) -> Cursor:
         """Return the oldest place that ring or log have, or the source, whose oldest place is given.
 
-        A place of another source or history is older than those of the present one.
+        A place of another source or history is older than those of the present one, unless GTIDs say that the ring's is
+        not.
         """
         found = of_source
-        for place in (self.floor, None if self.log is None else self.log.start):
+        executed = self.gtids.get(ONE)
+        is_before = executed is not None and of_source.gtid and contains(executed, parse_gtids(of_source.gtid))
+        for place in (None if is_before else self.floor, None if self.log is None else self.log.start):
             at = found.position
             if place is not None and at is not None and not (place.is_comparable(at) and at <= place):
                 found = Cursor.at(place)

@@ -195,24 +195,30 @@ class Delivery:
                 await embedded.seek(*client, _cursor_at(place) or place.position, memory="")
         elif cursor is None or cursor.position is None or cursor.position.same_history(position):
             if cursor is None or cursor.order < position.order:
-                await self._ack_to(place, position)
+                await self._ack_to(place)
         elif not _has_executed(cursor, place):
-            raise RejectedError(
-                f"the other side has the changes up to {position}, which belongs to another source or history than the"
-                f" cursor, {cursor.position}: find the place that follows them, and go on there with `sluice seek"
-                f" {self.output.destination} {self.output.client_id} POSITION`"
-            )
+            raise self._elsewhere(position, cursor)
 
-    async def _ack_to(self, place: Place, position: Position) -> None:
+    def _elsewhere(self, position: Position, cursor: Cursor | None) -> RejectedError:
+        here = "what is read" if cursor is None else f"the cursor, {cursor.position}"
+        return RejectedError(
+            f"the other side has the changes up to {position}, which belongs to another source or history than {here}:"
+            f" find the place that follows them, and go on there with `sluice seek {self.output.destination}"
+            f" {self.output.client_id} POSITION`"
+        )
+
+    async def _ack_to(self, place: Place) -> None:
         """Confirm what the other side has, although the source may have been switched since."""
         embedded, client = self._embedded, (self.output.destination, self.output.client_id)
         try:
             await embedded.ack(*client, position=place.position, session=self._session)
         except SourceChangedError as error:
-            cursor, there = embedded.cursor(*client), _cursor_at(place)
+            position, cursor, there = Position.parse(place.position), embedded.cursor(*client), _cursor_at(place)
             if there is not None:
                 await embedded.seek(*client, there, memory=embedded.memory(*client))
-            elif cursor is not None:
+            elif cursor is None or position == position.transaction:
+                raise self._elsewhere(position, None) from error
+            else:
                 raise RejectedError(
                     f"the other side has a part of a transaction, up to {position}, which was read from another source"
                     " than the present one. Switch back to that one; or let the whole transaction be sent again, so"

@@ -1,10 +1,15 @@
 """A ring as a part of the stream."""
 
+import pytest
+
 from sluice.protocol.gtid import MariadbGtidSet
+from sluice.protocol.position import Position
+from sluice.store import stream
+from sluice.store.cursor import Cursor
 from sluice.store.reading import Reading
 from sluice.store.ring import Ring
 from sluice.store.track import Executed, Track, Wanted
-from tests.stream import Stream
+from tests.stream import CREATED, Stream
 
 
 def texts(gtids: Executed) -> dict[str, str]:
@@ -23,14 +28,14 @@ def test_a_place_that_a_growing_ring_has_not_reached_is_waited_for() -> None:
             return min(self.ring.next, 3 * self.looks)
 
     ring = Ring()
-    track, stream = Growing(ring), Stream(ring)
-    track.begin(stream.end)
+    track, source = Growing(ring), Stream(ring)
+    track.begin(source.end)
     for _ in range(9):
-        stream.transaction(b"row")
-        stream.put()
-    assert track.sequence_of(stream.end) is None
+        source.transaction(b"row")
+        source.put()
+    assert track.sequence_of(source.end) is None
     track.looks = 8
-    assert track.sequence_of(stream.end) == ring.next == 27
+    assert track.sequence_of(source.end) == ring.next == 27
 
 
 def test_what_one_member_has_executed_is_not_counted_for_another() -> None:
@@ -42,9 +47,9 @@ def test_what_one_member_has_executed_is_not_counted_for_another() -> None:
     track.gtids = {"one": MariadbGtidSet(), "other": MariadbGtidSet.parse("0-101-7")}
     other.transactions = 7
     reading = Reading(track, Wanted(), 0)
-    for stream in (one, other, unknown, one):
-        stream.transaction(b"row")
-        stream.put()
+    for member in (one, other, unknown, one):
+        member.transaction(b"row")
+        member.put()
     assert texts(track.executed(ring.next)) == {"one": "0-101-2", "other": "0-101-8"}
     reading.confirm(ring.next)
     cursor = reading.cursor(None)
@@ -53,3 +58,12 @@ def test_what_one_member_has_executed_is_not_counted_for_another() -> None:
     assert texts(reading.gtids) == {"one": "0-101-2", "other": "0-101-8"}
     track.free_to(ring.next)
     assert texts(track.gtids) == texts(reading.gtids)
+
+
+@pytest.mark.parametrize(("gtid", "is_older"), [("0-101-4", True), ("0-101-9", False), ("", False)])
+def test_at_another_source_gtids_say_whether_its_oldest_place_is_before_the_ring(gtid: str, *, is_older: bool) -> None:
+    ring = Ring()
+    track, filled = stream.Stream(ring, catches_up=True), Stream(ring)
+    track.open(filled.end, MariadbGtidSet.parse("0-101-7"))
+    elsewhere = Cursor.at(Position("102", "other.000001", CREATED, 4, 0), gtid)
+    assert track.oldest(elsewhere) == (elsewhere if is_older else Cursor.at(filled.end))

@@ -16,7 +16,7 @@ SHELL := /bin/bash
 unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 RUN := .venv/bin/python
-# Three on two cores: half of a test's time is waiting for servers.
+# Four on two cores: with three, an eighth of their time is unused.
 PYTEST := $(RUN) -m pytest -n 4 --durations=10 $(if $(RECORD),--record)
 PACKAGES := protocol login store instance server client_sdk
 SANITIZED := -fsanitize=address,undefined

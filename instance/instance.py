@@ -222,7 +222,7 @@ class Instance(Main):
             lost = [place for place, error in parser.refused.items() if isinstance(error, PurgedError)]
             if lost and None in places and not self.config.auto_reset_latest_pos_mode:
                 # Where the configuration says is the end, mostly: what the source still has would be passed over.
-                places = [*(place for place in places if place not in (None, OLDEST)), *lost, OLDEST]
+                places = [*dict.fromkeys(it for it in (*places, *lost) if it not in (None, OLDEST)), OLDEST]
             parser.begin_at(places)
 
     async def stop(self) -> None:

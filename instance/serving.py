@@ -445,19 +445,15 @@ class Serving(ABC):
             PurgedError: the source may have purged changes of that time.
             SourceError: it cannot be asked.
         """
-        track, is_time = self.cursors.track, isinstance(start, int)
-        if not is_time and start != OLDEST_START:
+        if isinstance(start, str):
+            return await self._oldest() if start == OLDEST_START else start
+        if self.cursors.track.has_time(start, time.time()):  # noqa: TID251  beside that of events
             return start
-        if isinstance(start, int) and track.has_time(start, time.time()):  # noqa: TID251  beside that of events
-            return start
-        try:
-            found = await asyncio.to_thread(self.running_parser().find_place, start if isinstance(start, int) else None)
-        except PurgedError as error:
-            begin = None if track.log is None else track.log.start
-            if begin is None:
-                raise
-            raise PurgedError(f"{error}. The log on disk begins at {begin}: `oldest` starts there") from None
-        return found if is_time else track.oldest(found)
+        return await asyncio.to_thread(self.running_parser().find_place, start)
+
+    async def _oldest(self) -> Cursor:
+        """Return the oldest place that ring, log or source have. Raises SourceError."""
+        return self.cursors.track.oldest(await asyncio.to_thread(self.running_parser().find_place, None))
 
     async def check_earliest(self, client_id: int) -> None:
         """Make sure that a client that has lost its place goes on at the earliest change that is there to have.
@@ -468,14 +464,13 @@ class Serving(ABC):
         if not (cursors.has_lost_place(client_id) or isinstance(self._lost_place(), PurgedError)):
             return
         earliest = cursors.track.oldest_logged() or cursors.track.floor
-        oldest = await self.find_start(OLDEST_START)
-        assert isinstance(oldest, Cursor)
-        assert oldest.position is not None
-        if earliest is not None and oldest.position.is_comparable(earliest) and oldest.position >= earliest:
+        oldest = (await self._oldest()).position
+        assert oldest is not None, "a place of the stream"
+        if earliest is not None and oldest.is_comparable(earliest) and oldest >= earliest:
             return
         raise BadPositionError(
             f"client {client_id} has lost its place, and `earliest` would pass over what the source still has: it"
-            f" stands for {earliest or 'the end'}, the oldest that is left is {oldest.position}. Seek `oldest` to get"
+            f" stands for {earliest or 'the end'}, the oldest that is left is {oldest}. Seek `oldest` to get"
             " all that is left, or that position or `latest` to pass over it"
         )
 

@@ -1,7 +1,6 @@
 """The command line: its commands, and what becomes of their errors."""
 
 import argparse
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from importlib import import_module
 
 from ... import __version__
 from ...protocol.errors import ConnectionLostError, SluiceError, SourceError, TargetError, ZooKeeperError
-from .common import INTERRUPTED, UNREACHABLE, USAGE, interrupt
+from .common import INTERRUPTED, UNREACHABLE, USAGE, discard_output, interrupt
 from .completion import add_completion_command
 
 MODULES = {
@@ -52,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except SluiceError as error:
         status = _complain(error, USAGE)
     except BrokenPipeError:  # the reader of our output left, as head does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         status = 0
     except OSError as error:
         status = _complain(error, UNREACHABLE)

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -105,6 +106,11 @@ def remote_of(options: Any) -> Remote:
 def interrupt(_number: int, _frame: object) -> NoReturn:
     """Handle a signal as Ctrl-C."""
     raise KeyboardInterrupt
+
+
+def discard_output() -> None:
+    """Let what is still written to the standard output go nowhere: its reader has left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Line:

@@ -22,7 +22,7 @@ from ...protocol.errors import ConfigError, SluiceError
 from ...protocol.formats import FORMATS, PROTOBUF
 from ...protocol.formats.rows import sql_time
 from ..logging import one_line
-from .common import add_command, add_destination, add_server, interrupt, out, positive, remote_of
+from .common import add_command, add_destination, add_server, discard_output, interrupt, out, positive, remote_of
 from .remote import Remote
 
 CLIENT_IDS = range(30_000, 1 << 15)
@@ -104,7 +104,7 @@ def _end_with_reader() -> None:
         os.kill(os.getpid(), signal.SIGUSR1)  # not SIGPIPE, which a lost connection raises, too
 
     def leave(_number: int, _frame: object) -> NoReturn:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+        discard_output()
         raise SystemExit(0)
 
     signal.signal(signal.SIGUSR1, leave)

@@ -71,10 +71,6 @@ def test_a_source_that_stalls_is_connected_to_again(sluice: Sluice, source: Serv
             load.check_transactions(changes)
 
 
-def _reset(server: Server) -> None:
-    server.query("RESET MASTER" if server.mariadb else "RESET BINARY LOGS AND GTIDS")
-
-
 def test_a_reset_of_the_binlog_is_refused_and_not_resumed(sluice: Sluice, doomed: Server, database: Database) -> None:
     schema = database(doomed)
     doomed.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, v VARCHAR(2000))")
@@ -91,7 +87,7 @@ def test_a_reset_of_the_binlog_is_refused_and_not_resumed(sluice: Sluice, doomed
         # While it is read: the source closes the dump, and then lacks the place.
         kept = sluice.stored()
         next_second()
-        _reset(doomed)
+        doomed.reset_binlog()
         doomed.query(f"INSERT INTO {schema}.t VALUES (100, 'new')")
         doomed.restart()
         sluice.wait_error("reset, restored|another (source|history)|source-changed")

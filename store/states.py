@@ -63,6 +63,8 @@ class Ahead(_Waiting):
         except GoneError as error:
             return self._leave(stream, error)
         except SourceChangedError as error:
+            if stream.catches_up and stream.is_logged(self.resume):  # from the time of another source
+                return Behind(self.track, self.resume, self.gtids)
             if not self.gtids or (stream.is_source_of(self.resume) and not stream.is_mixed):
                 return Gone(self.track, error, self.resume)
             return self._leave(stream, error)  # a reader may find the place of that set

@@ -546,3 +546,26 @@ def test_without_gtids_a_switch_that_cannot_be_proven_is_refused(sluice: Sluice,
         consumer.wait_for(4)
         assert source_of(sluice)["address"] == address(pair.first)
         assert consumer.stop() == [1, 2, 3, 4]
+
+
+@pytest.mark.extended
+def test_after_a_switch_the_oldest_place_is_where_the_log_begins_that_of_the_former_source(
+    sluice: Sluice, pair: Pair
+) -> None:
+    configure(sluice, pair, sluice__instance__store="mixed", sluice__instance__store__minFree=0)
+    sluice.configure("part", sluice__instance__route="shop")
+    with sluice:
+        sluice.wait_running()
+        clients = {name: sluice.client(name=name) for name in ("shop", "part")}
+
+        for client in clients.values():
+            client.subscribe()
+        for number in (1, 2, 3):
+            pair.first.query(f"INSERT INTO {SCHEMA}.t VALUES (%s, 'a')", (number,))
+        assert [read(client, 3) for client in clients.values()] == [[1, 2, 3]] * 2
+        switch(sluice)
+        pair.second.query(f"INSERT INTO {SCHEMA}.t VALUES (4, 'b')")
+        assert [read(client, 4) for client in clients.values()] == [[4]] * 2
+        for name, client in clients.items():
+            assert "goes on at" in command(sluice, "seek", name, "1001", "oldest")
+            assert read(client, 4) == [1, 2, 3, 4]

@@ -60,11 +60,16 @@ def dumps(source: Server) -> int:
 
 
 def take(client: Client, last: int, *, ack: bool = True) -> list[tuple[str, int]]:
-    """Take rows up to that of a number in the table of the view; return table and number of each."""
+    """Take rows up to that of a number in the table of the view, and its transaction; return table and number of each.
+
+    What a client acks of a transaction that is not whole comes again after a restart.
+    """
     found: list[tuple[str, int]] = []
-    while ("orders", last) not in found:
+    is_whole = False
+    while ("orders", last) not in found or not is_whole:
         batch = client.get_without_ack(10, Limits(max_entries=500))
         found += [(row.table, row.after["id"]) for row in batch if row.after]
+        is_whole = batch.to.endswith(":0") or (not batch and is_whole)
         if ack:
             client.ack(batch)
     return found

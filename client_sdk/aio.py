@@ -86,6 +86,10 @@ class AsyncClient:
         """Remove the client; its cursor goes too."""
         await self._perform(calls.unsubscribe())
 
+    async def confirm_gaps(self) -> int:
+        """Confirm that the client goes on without the changes that it does not get: see `Client.confirm_gaps`."""
+        return await self._perform(calls.confirm_gaps())
+
     async def open_session(self) -> str:
         """Take the client id over."""
         return await self._perform(calls.open_session())

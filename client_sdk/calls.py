@@ -154,6 +154,11 @@ def unsubscribe() -> Call[None]:
     return Call("POST", "/unsubscribe", _nothing)
 
 
+def confirm_gaps() -> Call[int]:
+    """Confirm what the client does not get."""
+    return Call("POST", "/gaps/confirm", lambda reply: int(_json(reply)["confirmed"]))
+
+
 def open_session() -> Call[str]:
     """Open a session, which fences all older ones."""
     return Call("POST", "/session", lambda reply: str(_json(reply)["session"]), opens_session=True)

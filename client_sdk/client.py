@@ -119,6 +119,13 @@ class Client:
         """Remove the client; its cursor goes too."""
         self._perform(calls.unsubscribe())
 
+    def confirm_gaps(self) -> int:
+        """Confirm that the client goes on without the changes that it does not get (``sluice.gap`` markers say which).
+
+        Returns how many such jumps nobody had confirmed before. The server shows them until they are.
+        """
+        return self._perform(calls.confirm_gaps())
+
     def open_session(self) -> str:
         """Take the client id over: calls of every older session of it are refused from now on. Returns the token."""
         return self._perform(calls.open_session())

@@ -16,6 +16,7 @@ from ..store.cursor import OLDEST, Cursor, starts
 from ..store.cursors import Cursors
 from ..store.log.log import Log
 from ..store.log.shapes import difference
+from ..store.moves import Gate
 from ..store.ring import Ring
 from .catchup import CatchUp
 from .config import InstanceConfig
@@ -67,6 +68,7 @@ class Instance(Main):
             expire_after=config.client_expiry,
             catches_up=config.catch_up_readers > 0,
             keeps=bool(config.others),
+            gate=self.gate,
         )
         self._commits = Commits(self.cursors)
         self.catch_up = CatchUp(config, self._make_feed, self._tend)
@@ -85,6 +87,7 @@ class Instance(Main):
         self._set_state("starting", "")
         try:
             epoch, clients = await self._meta.open()
+            self.gate = Gate(self._meta.moves)
             self.config = self.catch_up.config = self.configured.using(self._meta.source)
             if not self._title:
                 logger.info("epoch %d", epoch, extra={"destination": self.config.destination})
@@ -174,11 +177,12 @@ class Instance(Main):
                 loop.call_soon_threadsafe(in_loop, self._advance)
 
         def on_begin(position: Position | None, gtids: GtidSet | None) -> None:
+            read = cursors.position_before(ring.next) if ring.next else None
             cursors.begin(position, gtids)
             if parser.refused:
                 loop.call_soon_threadsafe(in_loop, self.refuse, parser.refused)
             if isinstance(parser.failure, PurgedError) and self.config.auto_reset_latest_pos_mode:
-                loop.call_soon_threadsafe(in_loop, cursors.pass_gap)
+                loop.call_soon_threadsafe(in_loop, self._pass_gap, _cause(parser.failure), read, position)
             on_put()
 
         def on_state(state: str, error: str) -> None:
@@ -194,6 +198,11 @@ class Instance(Main):
             config, ring, start=start, later=later, on_begin=on_begin, on_state=on_state, epoch=epoch
         )
         return parser
+
+    def _pass_gap(self, why: str, read: Position | None, begin: Position | None) -> None:
+        """Let the clients go on after a gap, and store at once that they do."""
+        for one in (self, *self._open_views):
+            one.pass_gap(why, read, begin)
 
     def _places(self) -> list[Cursor | None]:
         """Return where the stream may begin, best first; None means where the configuration says."""
@@ -479,3 +488,8 @@ class Instance(Main):
                 for one in (self, *self._open_views):
                     self._attempt(one.expire)
                 self._tend()
+
+
+def _cause(failure: SluiceError) -> str:
+    """Return what an error says first: what is lost. What follows says where else one could go on."""
+    return str(failure).partition(". ")[0]

@@ -25,9 +25,10 @@ from ..protocol.errors import (
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from ..store.commits import Commits
-from ..store.cursor import Cursor, StoredClient
+from ..store.cursor import Changes, Cursor, StoredClient
 from ..store.cursors import Cursors
 from ..store.log.log import Extent
+from ..store.moves import SERVER, By, Gate
 from ..store.ring import Ring
 from ..store.snapshot import Selection, TableProgress
 from ..store.track import EVERYTHING, Wanted
@@ -104,6 +105,8 @@ class Serving(ABC):
         self._parser: Parser | None = None
         self._periodic: list[asyncio.Task[None]] = []
         self._purges: PurgeWatch | None = None
+        self.gate = Gate()
+        """The jumps of its clients."""
         self.snapshot_turns = asyncio.Semaphore(config.snapshot_readers)
         """Views share them."""
         self._snapshots: SnapshotTasks | None = None
@@ -261,6 +264,20 @@ class Serving(ABC):
                     extra={"destination": self.config.destination},
                 )
 
+    def pass_gap(self, why: str, read: Position | None, begin: Position | None) -> None:
+        """Let the clients that wait for what is lost go on after it, and store that at once; see `Cursors.pass_gap`."""
+        for client_id in self.cursors.pass_gap(why, read, begin, moved_now()):
+            logger.error(
+                "client %d does not get %s. A marker tells it so; `sluice gaps confirm %s %d` confirms that",
+                client_id,
+                self.gate.gaps(client_id)[-1],
+                self.config.destination,
+                client_id,
+                extra={"destination": self.config.destination},
+            )
+        self._write(self._commits)
+        self.wake()
+
     def refuse(self, refused: Mapping[Cursor, SluiceError]) -> None:
         """Tell the clients that have lost their places; the stream has begun without them."""
         for client_id in self.cursors.client_ids:
@@ -307,7 +324,7 @@ class Serving(ABC):
 
     def expire(self) -> None:
         """Remove the clients that have made no call for too long."""
-        for client_id in self.cursors.expire(time.monotonic()):
+        for client_id in self.cursors.expire(time.monotonic(), moved_now()):
             text = "client %d made no call for too long: it is removed, together with its cursor"
             logger.warning(text, client_id, extra={"destination": self.config.destination})
 
@@ -455,24 +472,60 @@ class Serving(ABC):
         """Return the oldest place that ring, log or source have. Raises SourceError."""
         return self.cursors.track.oldest(await asyncio.to_thread(self.running_parser().find_place, None))
 
+    def has_lost_place(self, client_id: int) -> bool:
+        """Whether the source no longer has what a client gets next, as far as that is known."""
+        return self.cursors.has_lost_place(client_id) or (
+            isinstance(self._lost_place(), PurgedError) and self.cursors.awaited(client_id) is not None
+        )
+
+    async def holds(self, client_id: int) -> bool:
+        """Whether log or source still have what comes after a client's cursor; what is not known counts as lost."""
+        cursor = self.cursors.cursor(client_id)
+        if cursor is None or cursor.position is None:
+            return False
+        if self.cursors.track.is_logged(cursor):
+            return True
+        try:
+            oldest = (await self._oldest()).position
+        except SluiceError:
+            return False
+        return oldest is not None and oldest.is_comparable(cursor.position) and oldest <= cursor.position
+
     async def check_earliest(self, client_id: int) -> None:
         """Make sure that a client that has lost its place goes on at the earliest change that is there to have.
 
-        Raises BadPositionError when ring and log do not have that, but the source has, and SourceError.
+        It may have left since. Raises BadPositionError when ring and log do not have that, but the source has, and
+        SourceError.
         """
         cursors = self.cursors
-        if not (cursors.has_lost_place(client_id) or isinstance(self._lost_place(), PurgedError)):
+        is_lost = client_id in cursors.client_ids and self.has_lost_place(client_id)
+        if not (is_lost or self.gate.is_unsettled(client_id) or isinstance(self._lost_place(), PurgedError)):
             return
         earliest = cursors.track.oldest_logged() or cursors.track.floor
         oldest = (await self._oldest()).position
         assert oldest is not None, "a place of the stream"
         if earliest is not None and oldest.is_comparable(earliest) and oldest >= earliest:
             return
+        choices = "Seek `oldest` to get all that is left, or that position or `latest` to pass over it"
+        if client_id not in cursors.client_ids:
+            choices = (
+                "Subscribe with start `oldest` to get all that is left, or say that it is not wanted:"
+                f" `sluice gaps confirm {self.config.destination} {client_id}`"
+            )
         raise BadPositionError(
             f"client {client_id} has lost its place, and `earliest` would pass over what the source still has: it"
-            f" stands for {earliest or 'the end'}, the oldest that is left is {oldest}. Seek `oldest` to get"
-            " all that is left, or that position or `latest` to pass over it"
+            f" stands for {earliest or 'the end'}, the oldest that is left is {oldest}. {choices}"
         )
+
+    async def check_return(self, client_id: int) -> None:
+        """Make sure that a client that comes back at the earliest change passes over nothing that the source has.
+
+        Where the stream could not begin, that is the oldest change of the source. Raises as `check_earliest`.
+        """
+        if not self.gate.is_unsettled(client_id) or isinstance(self._lost_place(), PurgedError):
+            return
+        await self._begun()
+        await self.check_earliest(client_id)
 
     async def columns(
         self, schema: str, table: str, wanted: str = "", at: Position | None = None
@@ -607,8 +660,15 @@ class Serving(ABC):
         It has none before the source has said where the stream begins. If that takes more than a few seconds, or the
         source cannot be reached, the client begins with the stream, whenever that is.
         """
+        await self._wait_while_starting(lambda: bool(self.cursors.status(client_id).position))
+
+    async def _begun(self) -> None:
+        """Wait until the source has said where the stream begins, at most as `name_place`."""
+        await self._wait_while_starting(lambda: self.cursors.position_before(self.ring.next) is not None)
+
+    async def _wait_while_starting(self, is_done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + BEGINNING
-        while self.state == "starting" and not self.cursors.status(client_id).position:
+        while self.state == "starting" and not is_done():
             if (left := deadline - time.monotonic()) <= 0:
                 return
             await self.wait(left)
@@ -640,9 +700,7 @@ class Serving(ABC):
             self._writing.add(writing)
             writing.add_done_callback(self._writing.discard)
 
-    async def _store(
-        self, commits: Commits["asyncio.Future[None]"], changes: Mapping[int, StoredClient | None]
-    ) -> None:
+    async def _store(self, commits: Commits["asyncio.Future[None]"], changes: Changes) -> None:
         """Write changes, tell the waiters, and go on with the next write if any wait for that."""
         failure: Exception | None = None
         try:
@@ -661,6 +719,8 @@ class Serving(ABC):
                 stored.set_result(None)
             else:
                 stored.set_exception(failure)
+        if changes.moves:  # what comes after them may be given from here on
+            self.wake()
         if commits.wanted:
             self._write(commits)
 
@@ -685,6 +745,11 @@ class Serving(ABC):
                 if failed and not self._failure:
                     failed = False
                     self._set_state(self.state, "")
+
+
+def moved_now(who: str = SERVER) -> By:
+    """Return on whose behalf a place is moved, now."""
+    return By(who, time.time())  # noqa: TID251  outlives the process
 
 
 @functools.lru_cache(64)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..protocol.errors import SluiceError
 from ..store.commits import Commits
 from ..store.cursors import Cursors
+from ..store.moves import Gate
 from ..store.ring import Ring
 from .catchup import CatchUp
 from .config import InstanceConfig
@@ -56,7 +57,7 @@ class View(Serving):
     def _make_ring(self, epoch: int) -> None:
         """Be without a stream, in which the clients would have places."""
         self.ring = Ring(2, 1)
-        self.cursors = Cursors(self.ring, epoch=epoch, compile_filter=self.compile_filter)
+        self.cursors = Cursors(self.ring, epoch=epoch, compile_filter=self.compile_filter, gate=self.gate)
         self._commits = Commits(self.cursors)
         self.catch_up = CatchUp(self.config, self._make_feed, self.wake)
 
@@ -74,6 +75,7 @@ class View(Serving):
         self._set_state("starting", "")
         try:
             self._epoch, clients = await self._meta.open()
+            self.gate = Gate(self._meta.moves)
             await self._load(clients)
         except Exception as error:
             if not isinstance(error, SluiceError):
@@ -111,6 +113,7 @@ class View(Serving):
             expire_after=self.config.client_expiry,
             main=main.cursors,
             passes=self._filter.accepts,
+            gate=self.gate,
         )
         self._commits = Commits(self.cursors)
         self._restore()

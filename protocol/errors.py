@@ -58,6 +58,12 @@ class SnapshotRunningError(SluiceError):
     type = "snapshot-running"
 
 
+class GapError(SluiceError):
+    """The client does not get some changes, and nobody has confirmed that yet."""
+
+    type = "gap"
+
+
 class StaleSessionError(SluiceError):
     """A newer session of the same client id took over."""
 

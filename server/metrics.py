@@ -70,6 +70,7 @@ DESTINATION = {
 """Our metrics of a destination: what they mean, and labels."""
 CLIENT = {
     "client_attached": ("1 while the client is served, 0 while it waits for the stream or has left the ring", "client"),
+    "client_gaps": ("Gaps of the client that nobody has confirmed: changes that it does not get", "client"),
     "client_outstanding_batches": ("Batches that the client was given and has not acked", "client"),
     "client_lag_seconds": ("Age of the oldest change, by stage: given and not acked, or waiting", "client", "stage"),
     "client_lag_bytes": ("Bytes of entries, by stage: given and not acked, or waiting", "client", "stage"),
@@ -353,6 +354,7 @@ class DestinationCollector(Collector):
         for client in status.clients:
             label = str(client.client_id)
             yield "client_attached", client.state == "attached", label
+            yield "client_gaps", len(status.gaps.get(client.client_id, ())), label
             yield "client_outstanding_batches", len(client.marks), label
             for stage, amount in (("given", client.given), ("waiting", client.waiting)):
                 yield "client_lag_seconds", age(amount, now), label, stage

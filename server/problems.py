@@ -54,6 +54,11 @@ PROBLEM_TYPES: ProblemTypes = {
     errors.SnapshotRunningError: ProblemType(
         409, "Snapshot running", "Use getWithoutAck and ack until it is done, or cancel it: DELETE …/snapshots/{id}."
     ),
+    errors.GapError: ProblemType(
+        409,
+        "Gap",
+        "Copy again what the detail names, as far as that matters; then confirm the gap: POST …/gaps/confirm.",
+    ),
     errors.SourceChangedError: ProblemType(
         409,
         "Source changed",

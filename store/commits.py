@@ -1,9 +1,8 @@
 """Which write makes which changes of the cursors durable, without any I/O."""
 
-from collections.abc import Mapping
 from typing import Generic, TypeVar
 
-from .cursor import StoredClient
+from .cursor import Changes
 from .cursors import Cursors
 
 W = TypeVar("W")
@@ -14,7 +13,7 @@ class Commits(Generic[W]):
 
     def __init__(self, cursors: Cursors) -> None:
         self._cursors = cursors
-        self._under_way: Mapping[int, StoredClient | None] | None = None
+        self._under_way: Changes | None = None
         self._waiting: list[W] = []
         self._writing_for: list[W] = []
 
@@ -33,7 +32,7 @@ class Commits(Generic[W]):
             return False
         return True
 
-    def begin(self) -> Mapping[int, StoredClient | None] | None:
+    def begin(self) -> Changes | None:
         """Return what is to be written now; None if nothing is, or a write is under way."""
         if self._under_way is not None or not self._cursors.changed:
             return None
@@ -43,8 +42,8 @@ class Commits(Generic[W]):
 
     def end(self, *, durable: bool) -> list[W]:
         """End the write, and return its waiters; what could not be stored is kept for the next one."""
-        if not durable and self._under_way is not None:
-            self._cursors.give_back(set(self._under_way))
+        if self._under_way is not None:
+            self._cursors.end_store(self._under_way, durable=durable)
         self._under_way = None
         waiters, self._writing_for = self._writing_for, []
         return waiters

@@ -1,10 +1,11 @@
 """What is stored of a subscriber: its identity, and how far it has confirmed."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Self
 
 from ..protocol.position import Position, file_number
+from .moves import Move
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,16 @@ class StoredClient:
     """Whether the log on disk keeps what the client still needs, beyond its limits."""
     where: str = ""
     """Its condition on rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is to be stored in one write."""
+
+    clients: Mapping[int, StoredClient | None]
+    """The clients that have changed; None for one that is removed."""
+    moves: Mapping[int, Sequence[Move]] = field(default_factory=dict)
+    """All jumps of the clients, also of removed ones, where these have changed."""
 
 
 def split_memory(memory: str) -> tuple[str, str]:

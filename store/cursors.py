@@ -19,6 +19,7 @@ from ..protocol.canal.resultset import RowBlock
 from ..protocol.errors import (
     BadPositionError,
     FilterError,
+    GapError,
     GoneError,
     NotSubscribedError,
     PurgedError,
@@ -33,7 +34,8 @@ from ..protocol.identifiers import quote_table
 from ..protocol.position import Position
 from ..protocol.wire import varint
 from .batch import UNMARKED, Batch, LateRows, Part, Range, RangeLimits
-from .cursor import Cursor, StoredClient
+from .cursor import Changes, Cursor, StoredClient
+from .moves import By, Gate, Move, MoveState, Reason
 from .patience import Pace, Turns, replaceable
 from .reading import Mark, Reading
 from .ring import Collected, Flag, Ring
@@ -47,6 +49,8 @@ from .track import RowFilter, TableFilter, Track, Wanted
 IDS_PER_EPOCH = 10**9
 MAX_CONDITIONS = 16
 """Different conditions on rows that clients of a destination and its views may have: all that is stored is judged."""
+NOBODY = By()
+"""Moves of places that nobody asked for are made by the server itself."""
 LOG = -1
 """What stands for the log among the ids of clients, which are not negative."""
 
@@ -89,6 +93,7 @@ class Cursors:
         keeps: the last transactions stay in the ring, unless they have GTIDs: another source is compared by them.
         main: of a view, the subscribers of the destination that it is a view of.
         passes: of a view, the test of its tables; None for all.
+        gate: the jumps of its clients so far, if there were any.
     """
 
     def __init__(
@@ -104,8 +109,10 @@ class Cursors:
         keeps: bool = False,
         main: "Cursors | None" = None,
         passes: TableFilter | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.ring = ring
+        self.gate = gate or Gate()
         self.life: int = max(epoch, main.life) if main is not None else epoch
         """The epoch of this life of the destination; see `epoch` for what is stored."""
         self.late: dict[str, LateRows] = {}
@@ -161,13 +168,24 @@ class Cursors:
         """Say where the stream of an empty ring begins, and what was executed before; None for what is not known."""
         self.track.open(position, gtids)
 
-    def pass_gap(self) -> None:
-        """Start all clients that wait for a place with the stream: it begins after a gap that has swallowed them.
+    def pass_gap(self, why: str, read: Position | None, begin: Position | None, by: By) -> list[int]:
+        """Start the clients that wait for a place with the stream: it goes on after a gap that has swallowed them.
 
-        A cursor stays unchanged until its client acks.
+        A cursor stays unchanged until its client acks. ``begin`` is where the stream goes on; ``read`` is up to where
+        it was read before that, if it was: then a marker in it tells the clients that are served from it. Returns the
+        clients that do not get something.
         """
-        for subscriber in self._shared.subscribers.values():
-            subscriber.pass_gap(self.track)
+        passed = []
+        for client_id, subscriber in self._subscribers.items():
+            resume, state = subscriber.pass_gap(self.track), MoveState.OPEN
+            before = _place(resume)
+            if resume is None and read is not None and isinstance(subscriber.state, InRing):
+                before, state = str(read), MoveState.TOLD
+            if before:
+                gap = Move(Reason.PURGE, before, str(begin or ""), by.who, by.ms, state, detail=why)
+                self.gate.jump(client_id, gap)
+                passed.append(client_id)
+        return passed
 
     def position_before(self, sequence: int) -> Position | None:
         """Return the position before a slot of the ring; None before the stream has begun."""
@@ -293,13 +311,13 @@ class Cursors:
         expire_after: int | None = None,
         protected: bool | None = None,
         now: float,
-        unix_time: float = 0.0,
+        by: By = NOBODY,
     ) -> ClientStatus:
         """Register a client, or change filter and condition of a registered one, whose cursor wins over ``start``.
 
         ``where`` is a condition on rows, as in `sluice.instance.sink.where`; None leaves it unchanged.
         ``start`` is ``earliest`` in ring or log, ``latest``, a place, or a time in ms since 1970, of which the ring has
-        all; ``unix_time``, in seconds, tells whether that is past. ``expire_after`` and ``protected``: see
+        all; the time of ``by`` tells whether that is past. ``expire_after`` and ``protected``: see
         `StoredClient`; None leaves them unchanged.
 
         Raises:
@@ -323,11 +341,12 @@ class Cursors:
             return self.status(client_id)
         where = where or ""
         wanted = self._compile(client_id, filter_text, where)
-        state, cursor = self._begin_at(start, wanted, unix_time)
+        state, cursor = self._begin_at(start, wanted, by.time)
         stored = StoredClient(client_id, filter_text, cursor, expire_after, protected=bool(protected), where=where)
         subscriber = self._add(Subscriber(stored, wanted, now, state))
         subscriber.resolve(self.track)
         self._name_place(subscriber)
+        self._arrive(subscriber)
         self._changed.add(client_id)
         self._hold()
         return self.status(client_id)
@@ -345,13 +364,22 @@ class Cursors:
         return self.status(client_id)
 
     def seek(
-        self, client_id: int, start: str | int | Position | Cursor, *, memory: str, now: float, unix_time: float = 0.0
+        self,
+        client_id: int,
+        start: str | int | Position | Cursor,
+        *,
+        memory: str,
+        now: float,
+        by: By = NOBODY,
+        held: bool = False,
+        is_confirmed: bool = False,
     ) -> ClientStatus:
         """Move the cursor of a client to a place, forward or back, and forget its marks.
 
-        ``start`` is as for `subscribe`; ``memory`` takes the place of the text that it keeps with its cursor. Raises
-        NotSubscribedError, and what `subscribe` raises, FilterError also for what it has subscribed with; then nothing
-        changes.
+        ``start`` is as for `subscribe`; ``memory`` takes the place of the text that it keeps with its cursor. ``held``:
+        whether source or log still have what is at its cursor; ``is_confirmed``: whether the other side has all that
+        lies between. Raises NotSubscribedError, and what `subscribe` raises, FilterError also for what it has
+        subscribed with; then nothing changes.
         """
         subscriber = self._subscriber(client_id)
         if subscriber.refusal is not None:
@@ -360,19 +388,26 @@ class Cursors:
         known = subscriber.cursor
         if known is not None and known.position is not None and start in (known.position, str(known.position)):
             start = known  # its GTIDs say where that is at another source
-        state, cursor = self._begin_at(start, subscriber.wanted, unix_time)
+        state, cursor = self._begin_at(start, subscriber.wanted, by.time)
+        passed = subscriber.lag_to(state)
         subscriber.move(state, cursor, memory)
         subscriber.last_active = now
         self._name_place(subscriber)
+        before, after = None if known is None else known.position, subscriber.reached
+        is_back = before is not None and after is not None and after.is_comparable(before) and after <= before
+        if not (is_confirmed or is_back or (passed is not None and not passed.entries)):
+            rows, to = None if passed is None else passed.rows, str(after or "")
+            self.gate.jump(client_id, Move(Reason.SEEK, _place(known), to, by.who, by.ms, held=held, rows=rows))
         self._changed.add(client_id)
         self._hold()
         self._free()
         return self.status(client_id)
 
-    def skip(self, client_id: int, position: Position, *, now: float) -> Position:
+    def skip(self, client_id: int, position: Position, *, now: float, by: By = NOBODY) -> Position:
         """Move the cursor of a client over the one transaction that it gets next, and forget its marks.
 
-        ``position`` has to lie in that transaction. Returns the place after it.
+        ``position`` has to lie in that transaction. At the place of a marker of a gap, which comes before it, that is
+        settled alone. Returns the place after what was skipped.
 
         Raises:
             NotSubscribedError, GoneError, SourceChangedError: as `check`.
@@ -386,6 +421,10 @@ class Cursors:
         here = reading.acked() if reading is not None else None
         if reading is None or here is None:
             raise BadPositionError(f"client {client_id} is not served yet: it skips nothing")
+        if position == here and (untold := self.gate.untold(client_id)):
+            self.gate.tell(client_id, untold)
+            subscriber.roll_back()
+            return here
         found = reading.end_of_transaction(reading.ack)
         if found is None:
             raise BadPositionError(f"the end of the transaction at {here} is not stored yet")
@@ -394,20 +433,34 @@ class Cursors:
             raise BadPositionError(
                 f"client {client_id} gets next what is from {here} to {end}; {position} is not in that transaction"
             )
+        rows = reading.lag(reading.ack, sequence).rows
         self._confirm_to(subscriber, reading, sequence)
         reading.roll_back()
+        self.gate.jump(client_id, Move(Reason.SKIP, str(here), str(end), by.who, by.ms, held=True, rows=rows))
+        self._changed.add(client_id)
         return end
 
-    def unsubscribe(self, client_id: int) -> None:
-        """Remove a client and its cursor."""
+    def confirm_gaps(self, client_id: int) -> int:
+        """Confirm what a client did not get, also one that has left; return how many jumps nobody had confirmed."""
+        return self.gate.confirm(client_id)
+
+    def unsubscribe(self, client_id: int, *, by: By = NOBODY, held: bool = True) -> None:
+        """Remove a client and its cursor; its gaps are confirmed by that. ``held`` is as for `seek`."""
         self._subscriber(client_id)
+        self.gate.confirm(client_id)
+        self._remove(client_id, Reason.UNSUBSCRIBE, by, held=held)
+
+    def _remove(self, client_id: int, reason: Reason, by: By, *, held: bool) -> None:
+        before = _place(self._subscriber(client_id).cursor)
+        held = held and not self.has_lost_place(client_id)
+        self.gate.jump(client_id, Move(reason, before, "", by.who, by.ms, held=held))
         del self._subscribers[client_id], self._shared.subscribers[self.key(client_id)]
         self._changed.add(client_id)
         self._hold()
         if self._shared.subscribers or self.track.unlogged is not None:
             self._free()
 
-    def expire(self, now: float) -> list[int]:
+    def expire(self, now: float, by: By = NOBODY) -> list[int]:
         """Remove the clients that have made no call for too long; return their ids."""
         limits = {
             client_id: self._expire_after if it.expire_after is None else it.expire_after
@@ -415,7 +468,7 @@ class Cursors:
         }
         expired = [it for it, limit in limits.items() if limit and now - self._subscribers[it].last_active > limit]
         for client_id in expired:
-            self.unsubscribe(client_id)
+            self._remove(client_id, Reason.EXPIRE, by, held=True)
         return expired
 
     def open_session(self, client_id: int, now: float) -> str:
@@ -641,7 +694,10 @@ class Cursors:
             return False
         reading = served.reading
         return (
-            served.is_held or subscriber.next_late(reading, self.late) is not None or self._ready(reading) is not None
+            served.is_held
+            or bool(self._gaps_to_tell(subscriber, reading))
+            or subscriber.next_late(reading, self.late) is not None
+            or self._ready(reading) is not None
         )
 
     def get(
@@ -668,9 +724,12 @@ class Cursors:
         if session is not None and subscriber.has_given_up(session):
             raise StaleSessionError(f"client {client_id} has given up this get and sent another")
         served = subscriber.served
-        if served is None:
+        if served is None or not self.gate.is_stored(client_id):
             return None
         reading = served.reading
+        gaps = self._gaps_to_tell(subscriber, reading)
+        if gaps:
+            return self._mark_gaps(subscriber, reading, gaps)
         late = subscriber.next_late(reading, self.late)
         if late is not None:
             return self._mark_late(subscriber, reading, late)
@@ -718,14 +777,21 @@ class Cursors:
         self._settle(subscriber, [mark])
 
     def ack_to(
-        self, client_id: int, position: Position, *, now: float, session: str | None = None, exists: bool = True
+        self,
+        client_id: int,
+        position: Position,
+        *,
+        now: float,
+        session: str | None = None,
+        exists: bool = True,
+        by: By | None = None,
     ) -> bool:
         """Confirm everything before a position, and with it all marks that end there or before. May be repeated.
 
         In a new life of the destination, or after leaving the ring, a subscriber may first confirm what it was given
         earlier. False when the stream has not reached that place again. What it has reached is then confirmed if that
         makes the stream go on, and if the source is known to have the position (``exists``). What a subscriber does
-        not want need not be given.
+        not want need not be given. ``by``: somebody else acks for it.
 
         Raises:
             NotSubscribedError, StaleSessionError, GoneError, SourceChangedError: as `check`.
@@ -755,6 +821,11 @@ class Cursors:
                 return True
             found = track.sequence_of(position)
             sequence = stop if found is None else min(found, stop)
+        if by is not None and sequence > reading.ack:
+            rows, before = reading.lag(reading.ack, sequence).rows, str(reading.acked() or "")
+            move = Move(Reason.ACK, before, str(position), by.who, by.ms, held=True, rows=rows)
+            self.gate.jump(client_id, move)
+            self._changed.add(client_id)
         self._confirm_to(subscriber, reading, sequence)
         return True
 
@@ -815,6 +886,7 @@ class Cursors:
         Raises:
             NotSubscribedError, StaleSessionError: as `check`.
             SnapshotRunningError: the client takes a snapshot.
+            GapError: the client is to be told of a gap, and nobody has confirmed that.
             GoneError: the position is before what is stored, with more than unwanted entries between.
             SourceChangedError: it belongs to another source or history.
         """
@@ -825,6 +897,10 @@ class Cursors:
             raise SnapshotRunningError(
                 f"a snapshot of client {client_id} is not complete: no range holds its rows, get and ack them"
             )
+        if untold := self.gate.untold(client_id):
+            raise GapError(f"client {client_id} does not get {untold[0]}")
+        if not self.gate.is_stored(client_id):
+            return None
         for mark in subscriber.marks.values():
             if mark.range is not None and mark.range.from_ == str(after) and mark.limits == limits:
                 return mark.range
@@ -921,17 +997,20 @@ class Cursors:
     @property
     def changed(self) -> bool:
         """Whether `take_changes` would return anything."""
-        return bool(self._changed)
+        return bool(self._changed) or self.gate.changed
 
-    def take_changes(self) -> dict[int, StoredClient | None]:
-        """Return the clients whose stored form has changed since the last call; None for one that is removed."""
+    def take_changes(self) -> Changes:
+        """Return what has changed since the last call, to be stored in one write; `end_store` follows."""
         changed, self._changed = self._changed, set()
         subscribers = {client_id: self._subscribers.get(client_id) for client_id in sorted(changed)}
-        return {client_id: None if it is None else it.stored() for client_id, it in subscribers.items()}
+        clients = {client_id: None if it is None else it.stored() for client_id, it in subscribers.items()}
+        return Changes(clients, self.gate.take_changes())
 
-    def give_back(self, client_ids: set[int]) -> None:
-        """Count clients as changed again, because they could not be stored."""
-        self._changed |= client_ids
+    def end_store(self, changes: Changes, *, durable: bool) -> None:
+        """Say that changes are stored; what could not be counts as changed again."""
+        self.gate.end_store(durable=durable)
+        if not durable:
+            self._changed |= set(changes.clients)
 
     def status(self, client_id: int) -> ClientStatus:
         """Return the status of a client. Raises `NotSubscribedError`."""
@@ -1022,6 +1101,11 @@ class Cursors:
         """Give a new subscriber a cursor as soon as its place has a name: after a restart it goes on from there."""
         if subscriber.name_place():
             self._changed.add(subscriber.client_id)
+            self._arrive(subscriber)
+
+    def _arrive(self, subscriber: Subscriber) -> None:
+        """Say where a client goes on whose last jump does not say that yet."""
+        self.gate.arrive(subscriber.client_id, _place(subscriber.cursor))
 
     def _take_id(self) -> int:
         batch_id = self._shared.next_id
@@ -1044,6 +1128,22 @@ class Cursors:
             timestamp=collected.execute_ms,
             positions=collected.positions,
         )
+
+    def _gaps_to_tell(self, subscriber: Subscriber, reading: Reading) -> tuple[Move, ...]:
+        """Return the gaps that a subscriber is to be told of now: between transactions, unless a mark holds some."""
+        untold = self.gate.untold(subscriber.client_id)
+        if not untold or not reading.is_between or any(mark.gaps for mark in reading.marks.values()):
+            return ()
+        return untold
+
+    def _mark_gaps(self, subscriber: Subscriber, reading: Reading, gaps: tuple[Move, ...]) -> Batch | None:
+        at = reading.got()
+        if at is None:
+            return None
+        batch_id = self._take_id()
+        subscriber.given = True
+        reading.marks[batch_id] = Mark(batch_id, reading.get, reading.get, -1, gaps=gaps)
+        return _gaps_batch(batch_id, gaps, at)
 
     def _mark_late(self, subscriber: Subscriber, reading: Reading, late: LateRows) -> Batch:
         batch_id = self._take_id()
@@ -1118,6 +1218,8 @@ class Cursors:
         for mark in delivered:
             for given in mark.rows:
                 self._settle_rows(subscriber, given)
+            if mark.gaps:
+                self.gate.tell(subscriber.client_id, mark.gaps)
             if mark.late in subscriber.late:
                 subscriber.late.remove(mark.late)
                 self._changed.add(subscriber.client_id)
@@ -1187,6 +1289,45 @@ class Cursors:
             needs.append(self.track.kept_from(self.ring.next))
         if needs:
             self.track.free_to(max(self.ring.first, min(needs)))
+
+
+def _place(cursor: Cursor | None) -> str:
+    """Return the place of a cursor as a record names it; empty without one."""
+    if cursor is None:
+        return ""
+    return str(cursor.position or f"{cursor.journal}:{cursor.offset}")
+
+
+def _gaps_batch(batch_id: int, gaps: Sequence[Move], at: Position) -> Batch:
+    """Return the batch of markers that tell a client that is at a position of what it does not get."""
+    file, offset = at.canal_place
+    entries = []
+    for gap in gaps:
+        header = Header(
+            version=1,
+            logfileName=file,
+            logfileOffset=offset,
+            serverenCode="UTF-8",
+            sourceType=MYSQL,
+            executeTime=gap.time,
+            eventType=EventType.QUERY,
+            props=[Pair(key=props.GAP, value=str(gap))],
+        )
+        statement = RowChange(eventType=EventType.QUERY, isDdl=False, sql=f"-- {props.GAP}: {gap}")
+        entry = Entry(header=header, entryType=EntryType.ROWDATA, storeValue=statement.SerializeToString())
+        entries.append(Messages(messages=[entry.SerializeToString()]).SerializeToString())
+    *_, begin, n = at.parts
+    return Batch(
+        batch_id=batch_id,
+        slices=[memoryview(entry) for entry in entries],
+        from_=str(at),
+        to=str(at),
+        entries=len(entries),
+        rows=0,
+        bytes=sum(map(len, entries)),
+        timestamp=gaps[-1].time,
+        positions=(varint(begin) + varint(n)) * len(entries),
+    )
 
 
 def _rows_batch(batch_id: int, window: Window, blocks: Sequence[RowBlock], at: Position) -> Batch:

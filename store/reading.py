@@ -12,6 +12,7 @@ from ..protocol.errors import FilterError
 from ..protocol.position import Position
 from .batch import Range, RangeLimits
 from .cursor import Cursor
+from .moves import Move
 from .ring import Flag
 from .snapshot import Given, Windows
 from .status import Lag
@@ -38,11 +39,13 @@ class Mark:
     """Of a batch of `LateRows`, which has no slots: their position."""
     rows: tuple[Given, ...] = ()
     """Of a batch of a snapshot, which has no slots either: what it brings that forward by."""
+    gaps: tuple[Move, ...] = ()
+    """Of a batch of markers, which has no slots either: what they tell the client of."""
 
     @property
     def is_side(self) -> bool:
         """Whether it has no slots."""
-        return bool(self.late or self.rows)
+        return bool(self.late or self.rows or self.gaps)
 
 
 class Reading:

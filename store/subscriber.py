@@ -16,7 +16,7 @@ from .cursor import Cursor, StoredClient
 from .reading import Mark, Reading
 from .snapshot import Snapshots
 from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served, Starting, State
-from .status import NO_LAG, ClientStatus
+from .status import NO_LAG, ClientStatus, Lag
 from .stream import Stream
 from .track import Track, Wanted, WantedSlots
 
@@ -140,13 +140,19 @@ class Subscriber:
             return max(state.reading.durable, stream.ring.first)
         return state.need(stream)
 
-    def pass_gap(self, stream: Stream) -> None:
-        """If it waits for a place, start with the stream, which begins after a gap with that place.
+    def pass_gap(self, stream: Stream) -> Cursor | None:
+        """If it waits for a place, start with the stream, which begins after a gap with that place; return the place.
 
-        One whose place is in the log gets what that has first.
+        One whose place is in the log gets what that has first, and one whose place is later waits for it.
         """
-        if isinstance(self.state, Ahead | Behind | Starting) and not stream.is_logged(self.state.resume):
-            self.become(InRing(Reading(stream, self.wanted, stream.ring.first)))
+        state = self.state
+        if not isinstance(state, Ahead | Behind | Starting) or stream.is_logged(state.resume):
+            return None
+        place, floor = state.resume.position, stream.floor
+        if place is not None and floor is not None and place.is_comparable(floor) and place > floor:
+            return None
+        self.become(InRing(Reading(stream, self.wanted, stream.ring.first)))
+        return state.resume
 
     def _let_go(self) -> Cursor | None:
         """Leave what it reads; return where it goes on: after what it has confirmed.
@@ -186,6 +192,13 @@ class Subscriber:
         if self._slots is None or self._slots.ring is not ring:
             self._slots = WantedSlots(ring, self.wanted)
         return self._slots
+
+    def lag_to(self, state: State) -> Lag | None:
+        """Return what it would be given between its place and a later one; None unless one ring has both."""
+        if not (isinstance(self.state, Served) and isinstance(state, Served)):
+            return None
+        mine, other = self.state.reading, state.reading
+        return mine.lag(mine.ack, other.get) if mine.track is other.track and mine.ack <= other.get else None
 
     def locate(self, position: Position) -> int | None:
         """Return the slot of `Reading.locate`; of one that is not served, of `Track.sequence_of`."""

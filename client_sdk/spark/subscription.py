@@ -71,6 +71,9 @@ class Subscription:
                 )
                 client.subscribe(wanted[0], where=wanted[1])
         client.open_session()
+        if options.on_marker == "skip" and (confirmed := client.confirm_gaps()):
+            text = "client %d of %s goes on without changes that it does not get, %d times, as onMarker says"
+            logger.warning(text, options.client_id, options.destination, confirmed)
         self.half_ring = client.destination()["capacity"] // 2
         self._client = client
         most = options.max_bytes_per_trigger

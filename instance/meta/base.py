@@ -1,12 +1,13 @@
 """Where the subscriptions and cursors of a destination are kept."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ...protocol.errors import ConfigError
-from ...store.cursor import Cursor, StoredClient
+from ...store.cursor import Changes, Cursor, StoredClient
+from ...store.moves import Move
 
 _YEAR_2025 = 1_735_689_600
 
@@ -47,6 +48,10 @@ class MetaStore(Protocol):
         """Store which of several servers is read; return when that is durable. Raises as `write`, which it may meet."""
 
     @property
+    def moves(self) -> Mapping[int, Sequence[Move]]:
+        """The jumps of clients' places (`sluice.store.moves`), also of those that have left; known after `open`."""
+
+    @property
     def place(self) -> Cursor | None:
         """Where the stream was last read from for its clients, if that is kept: used when no client has a cursor."""
 
@@ -58,8 +63,8 @@ class MetaStore(Protocol):
             HeldError: another process uses it.
         """
 
-    async def write(self, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
-        """Store changed clients, None for removed ones, and the epoch; return when they are durable.
+    async def write(self, changes: Changes, epoch: int) -> None:
+        """Store what has changed, and the epoch, in one step; return when it is durable.
 
         Calls do not overlap.
 

@@ -4,11 +4,13 @@ Canal reads what we write, and drops our keys when it writes. A cursor without t
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...protocol.errors import BadPositionError, ConfigError
 from ...protocol.position import Position
 from ...store.cursor import Cursor, StoredClient
+from ...store.moves import MOST_MOVES, Move
 from ...store.snapshot import Snapshots
 from .base import InUse
 
@@ -107,6 +109,16 @@ def read_source(ours: dict[str, Any]) -> InUse | None:
     if not 0 < found.host_and_port[1] < 1 << 16:
         raise ValueError(f"not the address of a source: {found.address!r}")
     return found
+
+
+def moves_keys(moves: Mapping[int, Sequence[Move]]) -> dict[str, Any]:
+    """Return our key that holds the jumps of clients."""
+    return {"moves": {str(it): [move.stored() for move in all_] for it, all_ in moves.items()}} if moves else {}
+
+
+def read_moves(found: dict[str, Any]) -> dict[int, tuple[Move, ...]]:
+    """Read the jumps of clients. Raises one of `MALFORMED` if they are something else."""
+    return {int(it): tuple(map(Move.of, moves))[-MOST_MOVES:] for it, moves in found.items()}
 
 
 def read_where(ours: dict[str, str]) -> str:

@@ -9,7 +9,8 @@ Layout (keys in alphabetical order, as Canal writes them; ``postion`` is Canal's
                                 "serverId": 1, "timestamp": 1700000000000}},
          "sluice": {"delivered": "<position>", "expireAfter": "600", "position": "<position>"}}],
      "destination": "example",
-     "sluice": {"epoch": 3, "source": {"accepted": "", "address": "db2:3306"}}}
+     "sluice": {"epoch": 3, "moves": {"1001": [{"reason": "seek", …}]},
+                "source": {"accepted": "", "address": "db2:3306"}}}
 
 Canal reads such a file; what it writes has no ``sluice`` keys, and its cursors resume at their event.
 """
@@ -18,12 +19,11 @@ import asyncio
 import fcntl
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ...protocol.errors import ConfigError
-from ...store.cursor import Cursor, StoredClient, earliest
+from ...store.cursor import Changes, Cursor, StoredClient, earliest
 from ...store.folder import sync_folder
 from ..files import make_private_folder, open_private, restrict
 from .base import HeldError, InUse, epoch_by_clock
@@ -33,12 +33,14 @@ from .canal import (
     client_keys,
     dumps,
     log_position,
+    moves_keys,
     place_data,
     read_address,
     read_cursor,
     read_expiry,
     read_late,
     read_memory,
+    read_moves,
     read_place,
     read_protection,
     read_snapshots,
@@ -47,6 +49,11 @@ from .canal import (
     source_keys,
     whole,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ...store.moves import Move
 
 FILE_NAME = "meta.dat"
 PARSE_NAME = "parse.dat"
@@ -64,6 +71,7 @@ class FileMetaStore:
         self.path = folder / destination / FILE_NAME
         self.place: Cursor | None = None
         self.source: InUse | None = None
+        self.moves: Mapping[int, Sequence[Move]] = {}
         self._parse = folder / destination / PARSE_NAME if parse else None
         self._destination = destination
         self._address = address
@@ -76,14 +84,15 @@ class FileMetaStore:
         """Read the file, and increase the epoch in it. See `MetaStore.open`."""
         return await asyncio.to_thread(self._open)
 
-    async def write(self, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
+    async def write(self, changes: Changes, epoch: int) -> None:
         """Replace the file by one with the changes. See `MetaStore.write`."""
-        for client_id, client in changes.items():
+        for client_id, client in changes.clients.items():
             if client is None:
                 self._clients.pop(client_id, None)
                 self._addresses.pop(client_id, None)
             else:
                 self._clients[client_id] = client
+        self.moves = {it: moves for it, moves in {**self.moves, **changes.moves}.items() if moves}
         async with self._writing:
             await asyncio.to_thread(self._store, list(self._clients.values()), epoch)
 
@@ -168,6 +177,7 @@ class FileMetaStore:
             ours = data.get("sluice")
             epoch = int(ours["epoch"]) + 1 if ours is not None else epoch_by_clock()
             self.source = read_source(ours or {})
+            self.moves = read_moves((ours or {}).get("moves", {}))
             self._address = self.source.host_and_port if self.source is not None else self._address
         except MALFORMED as error:
             raise ConfigError(
@@ -188,7 +198,7 @@ class FileMetaStore:
         data = {
             "clientDatas": [self._data(client) for client in clients],
             "destination": self._destination,
-            "sluice": {"epoch": epoch, **source_keys(self.source)},
+            "sluice": {"epoch": epoch, **moves_keys(self.moves), **source_keys(self.source)},
         }
         _write(self.path, dumps(data))
 

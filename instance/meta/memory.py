@@ -1,9 +1,14 @@
 """Subscriptions and cursors that are lost at a restart."""
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from ...store.cursor import StoredClient
+from ...store.cursor import Changes, StoredClient
 from .base import InUse, epoch_by_clock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ...store.moves import Move
 
 
 class MemoryMetaStore:
@@ -15,6 +20,7 @@ class MemoryMetaStore:
 
     def __init__(self) -> None:
         self._epoch = 0
+        self.moves: Mapping[int, Sequence[Move]] = {}
 
     async def open(self) -> tuple[int, list[StoredClient]]:
         """Return a new epoch and no clients."""
@@ -25,7 +31,7 @@ class MemoryMetaStore:
         """Return no clients."""
         return []
 
-    async def write(self, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
+    async def write(self, changes: Changes, epoch: int) -> None:
         """Forget the changes, but not the epoch."""
         del changes
         self._epoch = max(self._epoch, epoch)

@@ -15,12 +15,13 @@ Canal lists the children whose names are numbers as clients, and reads nothing e
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...protocol.errors import ConfigError
 from ...protocol.paths import client_node, destination_node, epoch_node
-from ...store.cursor import Cursor, StoredClient, earliest
+from ...store.cursor import Changes, Cursor, StoredClient, earliest
+from ...store.moves import Move
 from .base import InUse
 from .canal import (
     LOG_POSITION,
@@ -35,6 +36,7 @@ from .canal import (
     read_expiry,
     read_late,
     read_memory,
+    read_moves,
     read_place,
     read_protection,
     read_snapshots,
@@ -72,6 +74,11 @@ class ZooKeeperClients:
         """Where the stream was last read from for its clients, if that is kept."""
         self.source: InUse | None = None
         """Which of several sources is read, if that was chosen."""
+        self.moves: Mapping[int, Sequence[Move]] = {}
+        """The jumps of clients, also of those that have left."""
+        self._has_moves = False
+        self._moved: set[int] = set()
+        """The clients that have a node for their jumps."""
         self._has_source = False
         self._parse = parse
         self._has_parse = False
@@ -101,6 +108,7 @@ class ZooKeeperClients:
         """
         await self._survey()
         await self._read_source()
+        await self._read_moves()
         clients = await asyncio.gather(*map(self._read_client, self._filters))
         self._stored = {client.client_id: client.cursor for client in clients if client.cursor is not None}
         node = await self._session.find(f"{self._root}/parse") if self._parse else None
@@ -122,11 +130,11 @@ class ZooKeeperClients:
     async def store(
         self,
         version: int,
-        changes: Mapping[int, StoredClient | None],
+        changes: Changes,
         epoch: int | None,
         source: InUse | None = None,
     ) -> int:
-        """Write changed clients, None for removed ones, and epoch and source if given, in one transaction.
+        """Write what has changed, and epoch and source if given, in one transaction.
 
         Returns the version of the epoch's node, which has to be ``version`` before.
 
@@ -139,9 +147,10 @@ class ZooKeeperClients:
         first: Operation = Check(fence, version) if epoch is None else Put(fence, epoch_data(epoch), version)
         for last in (False, False, True):
             operations = [first]
-            for client_id, client in changes.items():
+            for client_id, client in changes.clients.items():
                 operations += await self._removal(client_id) if client is None else self._changes(client)
-            stored = self._with(changes)
+            operations += self._moves_changes(changes.moves)
+            stored = self._with(changes.clients)
             place = earliest(list(stored.values())) if self._parse else None
             if place is not None and place != self.place:
                 data = place_data(place, self._address)
@@ -159,8 +168,11 @@ class ZooKeeperClients:
             except BaseException:
                 self._filters.clear()  # what exists is unknown: the next write finds out when it is refused
                 raise
-        for client_id, client in changes.items():
+        for client_id, client in changes.clients.items():
             self._remember(client_id, client)
+        self._has_moves = self._has_moves or bool(changes.moves)
+        self._moved = {it for it in self._moved | changes.moves.keys() if changes.moves.get(it, True)}
+        self.moves = {it: moves for it, moves in {**self.moves, **changes.moves}.items() if moves}
         self._stored = stored
         if source is not None:
             self._use(source)
@@ -187,6 +199,33 @@ class ZooKeeperClients:
             ) from error
         if found is not None:
             self._use(found)
+
+    async def _read_moves(self) -> None:
+        node = f"{self._root}/moves"
+        nodes = await asyncio.gather(*(self._session.get(f"{node}/{it}") for it in self._moved))
+        found = dict[int, Sequence[Move]]()
+        for name, it in zip(self._moved, nodes, strict=True):
+            try:
+                found |= read_moves({str(name): json.loads(it.data)})
+            except MALFORMED as error:
+                raise ConfigError(
+                    f"{node}/{name} in ZooKeeper does not say how the place of a client has moved"
+                    f" ({type(error).__name__}: {error}): delete the node to forget that"
+                ) from error
+        self.moves = found
+
+    def _moves_changes(self, moves: Mapping[int, Sequence[Move]]) -> list[Operation]:
+        """Return what writes the jumps of clients, each in a node of its own, which outlives that of the client."""
+        node = f"{self._root}/moves"
+        operations: list[Operation] = [Create(node)] if moves and not self._has_moves else []
+        for client_id, all_ in moves.items():
+            path, is_there = f"{node}/{client_id}", client_id in self._moved
+            if all_:
+                data = json.dumps([it.stored() for it in all_], ensure_ascii=False).encode()
+                operations.append((Put if is_there else Create)(path, data))
+            elif is_there:
+                operations.append(Delete(path))
+        return operations
 
     def _node(self, client_id: int) -> str:
         return client_node(self._destination, client_id)
@@ -251,6 +290,9 @@ class ZooKeeperClients:
         names = await self._session.children(self._root)
         self._has_parse = "parse" in names
         self._has_source = "source" in names
+        self._has_moves = "moves" in names
+        moved = await self._session.children(f"{self._root}/moves") if self._has_moves else []
+        self._moved = {int(name) for name in moved if name.removeprefix("-").isdecimal()}
         client_ids = [int(name) for name in names if name.removeprefix("-").isdecimal()]
         children = await asyncio.gather(*(self._session.children(self._node(it)) for it in client_ids))
         below = dict(zip(client_ids, children, strict=True))

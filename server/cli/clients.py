@@ -156,8 +156,14 @@ def clients_command(options: Any) -> int:
 
 def unsubscribe_command(options: Any) -> int:
     """Remove a client and its cursor."""
-    remote_of(options).client_call(options.destination, options.client, "unsubscribe")
+    remote = remote_of(options)
+    clients = remote.call("GET", "/v1/destinations", options.destination)["clients"]
+    remote.client_call(options.destination, options.client, "unsubscribe")
     out.print(f"client {options.client} and its cursor are gone")
+    for client in clients:
+        if client["clientId"] == options.client and client["lag"]["rows"]:
+            rows = f"{client['lag']['rows']} rows that are stored"
+            out.print(Text(f"it was at {client['position']}, and had not acknowledged {rows}"))
     return 0
 
 
@@ -186,7 +192,8 @@ def status_command(options: Any) -> int:
 
 def ack_command(options: Any) -> int:
     """Acknowledge for a client."""
-    body = {"batchId": options.batch} if options.batch is not None else {"position": options.position}
+    what = {"batchId": options.batch} if options.batch is not None else {"position": options.position}
+    body = {"operator": True, **what}
     remote_of(options).client_call(options.destination, options.client, "ack", {"durable": "true"}, body)
     out.print(Text(f"acknowledged {options.batch or options.position}"))
     return 0
@@ -214,6 +221,11 @@ def seek_command(options: Any) -> int:
     remote = remote_of(options)
     view = remote.client_call(options.destination, options.client, "seek", {}, {"start": options.place}).json()
     out.print(Text(f"client {options.client} goes on at {view['position'] or options.place}"))
+    if (move := view["passedOver"]) is not None:
+        out.print(Text(f"passed over: {move['text']}"))
+        if move["held"] and move["before"]:
+            undo = f"sluice seek {options.destination} {options.client} {move['before']}"
+            out.print(Text(f"the place that it left is still there: {undo}"))
     for name in _retry_outputs(remote, options):
         out.print(Text(f"it is the output {name}: the cursor wins over the place that Kafka has of it"))
     return 0

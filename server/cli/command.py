@@ -20,6 +20,7 @@ MODULES = {
     "filters": ("filter",),
     "verify": ("verify",),
     "quarantine": ("quarantine",),
+    "gaps": ("gaps",),
     "log": ("log",),
     "schema": ("schema",),
     "source": ("source",),

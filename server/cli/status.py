@@ -59,6 +59,9 @@ def _wrong(destination: dict[str, Any]) -> Iterator[str]:
             yield f"{name}, client {client['clientId']}: gone: {sentences(client['error'], client['advice'])}"
         if client["threat"]:
             yield f"{name}, client {client['clientId']}: {client['threat']}"
+    for gap in destination["gaps"]:
+        confirm = f"sluice gaps confirm {name} {gap['clientId']}"
+        yield f"{name}, client {gap['clientId']} does not get {gap['text']}. Confirm that: {confirm}"
     for output in destination["outputs"]:
         if output["error"]:
             yield f"{name}, output {output['name']}: {output['state']}: {output['error']}"

@@ -10,9 +10,11 @@ from ...protocol.errors import BadParameterError, BadPositionError, SourceChange
 from ...protocol.position import Position
 from ...store.batch import Batch
 from ...store.cursor import MOVED, Cursor, split_memory
+from ...store.moves import By, Move
 from ...store.snapshot import Selection, TableProgress
 from ...store.status import ClientStatus
 from ...store.track import Wanted
+from ..caller import by_caller
 from .destinations import Destinations
 
 logger = logging.getLogger(__name__)
@@ -65,7 +67,8 @@ class Calls(Destinations):
             BadParameterError: the client id is out of range, or there is no log that could keep anything; or the
                 tables of a snapshot cannot be read, or the client has begun without one.
             FilterError: the filter or the condition is not valid, or cannot match anything.
-            BadPositionError: ``start`` is not a position.
+            BadPositionError: ``start`` is not a position; or it is ``earliest``, the client has left after it had lost
+                its place, and the source has older changes than that.
             GoneError: it is older than what is stored.
             PurgedError: the source may have purged changes of that time.
             SourceChangedError: it belongs to another source or history.
@@ -83,7 +86,10 @@ class Calls(Destinations):
             rate = start.rate
             start, tables = await _select(instance, client_id, filter, where or "", start)
         place = start["timestamp"] if isinstance(start, dict) else start
-        begin = place if client_id in instance.cursors.client_ids else await instance.find_start(place)
+        is_known = client_id in instance.cursors.client_ids
+        if not is_known and place == "earliest":
+            await instance.check_return(client_id)
+        begin = place if is_known else await instance.find_start(place)
         instance = self._running(destination)  # it may have been stopped, or have begun again, meanwhile
         is_new = client_id not in instance.cursors.client_ids
         instance.cursors.subscribe(
@@ -94,7 +100,7 @@ class Calls(Destinations):
             expire_after=expire_after,
             protected=protected,
             now=time.monotonic(),
-            unix_time=time.time(),  # noqa: TID251  beside that of events
+            by=by_caller(),
         )
         if is_new and tables:  # in the same write, so that it never begins without them
             instance.cursors.add_snapshot(client_id, tables, rate)
@@ -126,12 +132,19 @@ class Calls(Destinations):
         await instance.flush()
 
     async def seek(
-        self, destination: str, client_id: int, start: str | dict[str, int] | Cursor, memory: str | None = None
-    ) -> None:
+        self,
+        destination: str,
+        client_id: int,
+        start: str | dict[str, int] | Cursor,
+        memory: str | None = None,
+        *,
+        is_confirmed: bool = False,
+    ) -> Move | None:
         """Move the cursor of a client to a place, forward or back, durably; its outstanding batches are forgotten.
 
         ``start`` is as for `subscribe`, or a place with its GTIDs, of any source. ``memory`` takes the place of the
-        text that the client keeps with its cursor; None says that it was moved by hand.
+        text that the client keeps with its cursor; None says that it was moved by hand. ``is_confirmed``: the other
+        side has all that lies between. Returns what is passed over by that; None if there is nothing.
 
         Raises:
             NotSubscribedError: the client has not subscribed.
@@ -147,18 +160,24 @@ class Calls(Destinations):
             await instance.check_earliest(client_id)
         place = start["timestamp"] if isinstance(start, dict) else start
         begin = place if isinstance(place, Cursor) else await instance.find_start(place)
+        held = await instance.holds(client_id)
         instance = self._running(destination)  # see `subscribe`
+        before = instance.gate.last(client_id)
         instance.cursors.seek(
             client_id,
             begin,
             memory=_moved(instance.cursors.memory(client_id)) if memory is None else memory,
             now=time.monotonic(),
-            unix_time=time.time(),  # noqa: TID251  beside that of events
+            by=by_caller(),
+            held=held,
+            is_confirmed=is_confirmed,
         )
         instance.seek_start()
         instance.wake()
         await instance.name_place(client_id)
         await instance.flush()
+        move = instance.gate.last(client_id)
+        return None if move is before else move
 
     async def skip(self, destination: str, client_id: int, position: str) -> str:
         """Confirm the one transaction that a client gets next, durably; ``position`` has to lie in it.
@@ -166,7 +185,7 @@ class Calls(Destinations):
         Returns the place after it, and raises what `Cursors.skip` raises.
         """
         instance = self._running(destination)
-        end = instance.cursors.skip(client_id, Position.parse(position), now=time.monotonic())
+        end = instance.cursors.skip(client_id, Position.parse(position), now=time.monotonic(), by=by_caller())
         logger.warning(
             "client %d skips the transaction of %s, up to %s",
             client_id,
@@ -181,10 +200,27 @@ class Calls(Destinations):
     async def unsubscribe(self, destination: str, client_id: int) -> None:
         """Remove a client and its cursor, durably; `NotSubscribedError` when it has not subscribed."""
         instance = self._running(destination)
-        instance.cursors.unsubscribe(client_id)
+        instance.cursors.unsubscribe(client_id, by=by_caller(), held=not instance.has_lost_place(client_id))
         instance.seek_start()
         instance.wake()
         await instance.flush()
+
+    def moves(self, destination: str) -> dict[int, tuple[Move, ...]]:
+        """Return the jumps of each client's place, oldest first, also of clients that have left."""
+        return dict(self._running(destination).gate.moves)
+
+    async def confirm_gaps(self, destination: str, client_id: int) -> int:
+        """Confirm, durably, what a client does not get; return how many jumps nobody had confirmed before.
+
+        An output that such a marker stops goes on. The client may have left.
+        """
+        instance = self._running(destination)
+        confirmed = instance.cursors.confirm_gaps(client_id)
+        instance.wake()
+        await instance.flush()
+        if confirmed:
+            await self.companions.start(destination)
+        return confirmed
 
     def open_session(self, destination: str, client_id: int) -> str:
         """Open a session, which fences all earlier ones of the client; return its token."""
@@ -320,12 +356,14 @@ class Calls(Destinations):
         durable: bool = False,
         session: str | None = None,
         memory: str | None = None,
+        by_operator: bool = False,
     ) -> None:
         """Confirm the oldest outstanding batch, or everything before a position.
 
         ``memory`` is a text of the client's own, a few KiB, that is stored with its cursor; it comes with a batch id.
         With ``durable``, and always where cursors are kept in ``zookeeper``, the call returns when the cursor is
-        stored; otherwise that happens within the flush period.
+        stored; otherwise that happens within the flush period. An operator's ack by position is written down: the
+        client may not have processed what it confirms.
 
         Raises:
             BadParameterError: not exactly one of batch id and position is given.
@@ -341,16 +379,22 @@ class Calls(Destinations):
         if batch_id is not None and position is None:
             instance.cursors.ack(client_id, batch_id, now=time.monotonic(), session=session, memory=memory)
         elif position is not None and batch_id is None:
-            await self._ack_to(instance, client_id, Position.parse(position), session)
+            by = by_caller() if by_operator else None
+            await self._ack_to(instance, client_id, Position.parse(position), session, by)
+            durable = durable or by_operator
         else:
             raise BadParameterError("an ack names either a batch or a position")
         await instance.confirm(durable=durable)
 
-    async def _ack_to(self, instance: Serving, client_id: int, position: Position, session: str | None) -> None:
+    async def _ack_to(
+        self, instance: Serving, client_id: int, position: Position, session: str | None, by: By | None
+    ) -> None:
         """Confirm up to a position; after a restart, or while catching up, wait until the stream reaches it again."""
         deadline = time.monotonic() + LONGEST_REREAD
         exists = False
-        while not instance.cursors.ack_to(client_id, position, now=time.monotonic(), session=session, exists=exists):
+        while not instance.cursors.ack_to(
+            client_id, position, now=time.monotonic(), session=session, exists=exists, by=by
+        ):
             instance.check_stream(client_id)
             # While the stream has not come to the client's cursor, it may also be that of another source.
             if not exists and instance.cursors.awaited(client_id) is None:

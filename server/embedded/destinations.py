@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...instance.columns import SourceColumn
@@ -22,6 +22,7 @@ from ...instance.zones import local_time_zone
 from ...protocol.errors import BadParameterError, ConfigError, FencedError, SluiceError, UnknownDestinationError
 from ...protocol.position import Position
 from ...store.log.log import Extent, FileStatus
+from ...store.moves import Move
 from ...store.status import ClientStatus
 from .companions import Companions, NoCompanions, OutputStatus
 from .quarantine import Retried, decode_again
@@ -73,6 +74,8 @@ class DestinationStatus:
     """Which of several servers is read; None if there is one only, and nobody asks whether it lives."""
     route: str = ""
     """The destination that it is a view of; empty for one with a source of its own."""
+    gaps: Mapping[int, Sequence[Move]] = field(default_factory=dict)
+    """What clients do not get, and nobody has confirmed; also of clients that have left."""
 
 
 class Destinations:
@@ -337,6 +340,7 @@ class Destinations:
             outputs=self.companions.status(destination),
             source=instance.source_status,
             route=instance.config.route,
+            gaps=instance.gate.open_gaps,
         )
 
     async def prune_log(self, destination: str, most: int, *, dry_run: bool = False) -> list[FileStatus]:

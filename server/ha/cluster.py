@@ -29,7 +29,8 @@ from ...instance.meta.zookeeper import ZooKeeperClients, epoch_data, read_epoch
 from ...protocol.errors import BadPositionError, FencedError, SluiceError, SourceChangedError, ZooKeeperError
 from ...protocol.paths import GROUP, SERVERS, epoch_node, running_node, servers_node
 from ...protocol.position import Position
-from ...store.cursor import Cursor, StoredClient
+from ...store.cursor import Changes, Cursor, StoredClient
+from ...store.moves import Move
 from .election import State
 from .member import Member
 from .operations import (
@@ -120,17 +121,22 @@ class ClusterMetaStore:
         """See `MetaStore.place`."""
         return self._cluster.place(self._destination)
 
+    @property
+    def moves(self) -> Mapping[int, Sequence[Move]]:
+        """See `MetaStore.moves`."""
+        return self._cluster.moves(self._destination)
+
     async def open(self) -> tuple[int, list[StoredClient]]:
         """Return what was found when the destination was taken over."""
         return self._epoch, list(self._clients)
 
-    async def write(self, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
+    async def write(self, changes: Changes, epoch: int) -> None:
         """Store changed clients. See `MetaStore.write`."""
         await self._cluster.store(self._destination, changes, epoch)
 
     async def keep_source(self, source: InUse, epoch: int) -> None:
         """Store which source is read. See `MetaStore.keep_source`."""
-        await self._cluster.store(self._destination, {}, epoch, source=source)
+        await self._cluster.store(self._destination, Changes({}), epoch, source=source)
 
     async def close(self) -> None:
         """Do nothing: the destination is given up by its election."""
@@ -146,11 +152,16 @@ class ViewMetaStore:
         self._cluster = cluster
         self._config = config
 
+    @property
+    def moves(self) -> Mapping[int, Sequence[Move]]:
+        """See `MetaStore.moves`."""
+        return self._cluster.moves(self._config.destination)
+
     async def open(self) -> tuple[int, list[StoredClient]]:
         """Read the clients, and let them find this server. See `MetaStore.open`."""
         return await self._cluster.open_view(self._config)
 
-    async def write(self, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
+    async def write(self, changes: Changes, epoch: int) -> None:
         """Store changed clients. See `MetaStore.write`."""
         await self._cluster.store(self._config.route, changes, epoch, view=self._config.destination)
 
@@ -253,6 +264,11 @@ class Cluster:
         except FencedError as error:
             raise FencedError(f"{error}{self._reason()}", error.active) from None
 
+    def moves(self, destination: str) -> Mapping[int, Sequence[Move]]:
+        """Return the jumps of the clients of a destination or view, as they were found."""
+        clients = self._clients.get(destination)
+        return clients.moves if clients is not None else {}
+
     def place(self, destination: str) -> Cursor | None:
         """Return where a destination begins when no client has a cursor; None where that is not kept."""
         clients = self._clients.get(destination)
@@ -291,7 +307,7 @@ class Cluster:
     async def store(
         self,
         destination: str,
-        changes: Mapping[int, StoredClient | None],
+        changes: Changes,
         epoch: int,
         *,
         view: str = "",

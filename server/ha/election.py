@@ -20,13 +20,13 @@ with nothing: no operation of an old one is done in it.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 
 from ...instance.meta.base import InUse
 from ...protocol.errors import FencedError
-from ...store.cursor import StoredClient
+from ...store.cursor import Changes
 from .lease import Lease
 from .operations import (
     Action,
@@ -162,7 +162,7 @@ class Election:
 
     def store(
         self,
-        changes: Mapping[int, StoredClient | None],
+        changes: Changes,
         epoch: int,
         now: float,
         view: str = "",

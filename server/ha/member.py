@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from ...instance.meta.base import InUse
 from ...protocol.errors import FencedError, UnknownDestinationError
-from ...store.cursor import StoredClient
+from ...store.cursor import Changes
 from .election import Election
 from .lease import Lease
 from .operations import Action, Ask, Beat, Done, Operation, Outcome
@@ -102,7 +102,7 @@ class Member:
     def store(
         self,
         destination: str,
-        changes: Mapping[int, StoredClient | None],
+        changes: Changes,
         epoch: int,
         now: float,
         view: str = "",

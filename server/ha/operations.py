@@ -1,11 +1,10 @@
 """What the machines of this folder ask of ZooKeeper, what they are answered, and what they tell their host to do."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...instance.meta.base import InUse
-from ...store.cursor import StoredClient
+from ...store.cursor import Changes, StoredClient
 
 # --- asked -----------------------------------------------------------------------------------------------------------
 
@@ -47,14 +46,14 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Write changed clients, None for removed ones. Answered by `Done` or `REFUSED`.
+    """Write what has changed of clients. Answered by `Done` or `REFUSED`.
 
     One transaction: check that the epoch node has this version, or set it if it has; then set the data.
     """
 
     destination: str
     version: int
-    changes: Mapping[int, StoredClient | None]
+    changes: Changes
     epoch: int | None = None
     """What the epoch node is to hold; None leaves it unchanged."""
     view: str = ""

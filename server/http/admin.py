@@ -18,6 +18,7 @@ from .views import (
     DestinationView,
     HealthView,
     LogFileView,
+    MoveView,
     PositionView,
     QuarantinedView,
     RetriedView,
@@ -121,6 +122,21 @@ async def retry_quarantine(
     """
     found = await context.embedded.retry_quarantine(destination, position)
     return [RetriedView.model_validate(it) for it in found]
+
+
+@destinations.get(
+    "/{destination}/moves",
+    operation_id="listMoves",
+    summary="Where places of clients jumped",
+    dependencies=[may_read],
+)
+async def moves(context: Ctx, destination: Destination) -> list[MoveView]:
+    """List where the places of clients jumped over changes, by client, oldest first; also of clients that have left.
+
+    An ack is no jump.
+    """
+    found = context.embedded.moves(destination)
+    return [MoveView.of(client_id, move) for client_id in sorted(found) for move in found[client_id]]
 
 
 @destinations.get(

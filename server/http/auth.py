@@ -25,8 +25,9 @@ from ...protocol.errors import (
     TooManyAttemptsError,
     UnauthorizedError,
 )
+from ..caller import caller
 from ..config import ServerConfig
-from ..credentials import Credentials, Grant, IssuedToken, Scope
+from ..credentials import Credentials, Grant, IssuedToken, Scope, Token
 from ..network import is_address, is_loopback, refuse_open
 from . import problems
 
@@ -163,11 +164,18 @@ class Guard:
         """Pass the call on, or refuse it (ASGI)."""
         if scope["type"] == "http" and not is_public(scope["raw_path"]):
             try:
-                scope["state"]["grant"] = self._gate.grant(Request(scope))
+                grant = scope["state"]["grant"] = self._gate.grant(Request(scope))
+                caller.set(_caller(grant, scope.get("client")))
             except SluiceError as error:
                 await problems.problem(error)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
+
+
+def _caller(grant: Grant, client: tuple[str, int] | None) -> str:
+    """Name who calls: by the token, and from where."""
+    name = f"token {grant.name}" if isinstance(grant, Token) else "no token"
+    return name if client is None else f"{name}, {client[0]}"
 
 
 def is_public(raw_path: bytes) -> bool:

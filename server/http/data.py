@@ -17,7 +17,7 @@ from .auth import Destination, may_read
 from .context import Context, Ctx
 from .formats import SINGLE, STREAMED, PartsResponse, described, encode, negotiate
 from .stream import HEARTBEAT, RangeResponse, StreamResponse, join_pieces
-from .views import ClientView, PartsView, PartView, RangeView, SessionView
+from .views import ClientView, ConfirmedView, MovedView, PartsView, PartView, RangeView, SessionView
 from .waiting import Listener
 
 LONGEST_WAIT = 3_600_000  # ms
@@ -236,6 +236,9 @@ class Ack(BaseModel):
 
     batchId: int | None = None  # noqa: N815
     position: str | None = None
+    operator: bool = Field(
+        default=False, description="Somebody else acks for the client: an ack by position is then written down."
+    )
 
     @model_validator(mode="after")
     def _either(self) -> "Ack":
@@ -408,21 +411,36 @@ async def ack(
 ) -> None:
     """Ack the oldest outstanding batch by its id, or all batches that end at or before a position."""
     await context.embedded.ack(
-        destination, client_id, batch_id=body.batchId, position=body.position, durable=durable, session=session
+        destination,
+        client_id,
+        batch_id=body.batchId,
+        position=body.position,
+        durable=durable,
+        session=session,
+        by_operator=body.operator,
     )
     context.acks.notify((destination, client_id))
 
 
 @router.post("/seek", operation_id="seek", summary="Move the cursor")
-async def seek(context: Ctx, destination: Destination, client_id: ClientId, body: Seek) -> ClientView:
+async def seek(context: Ctx, destination: Destination, client_id: ClientId, body: Seek) -> MovedView:
     """Move the cursor of a client by hand, forward or back, and forget its outstanding batches.
 
     What is between is not delivered, or is delivered again. Stop its consumer before: one that goes on acks what it has
     taken, and is told that its batches are unknown.
     """
-    await context.embedded.seek(destination, client_id, _start(body.start))
+    move = await context.embedded.seek(destination, client_id, _start(body.start))
     context.acks.notify((destination, client_id))
-    return _view(context, destination, client_id)
+    return MovedView.after(_view(context, destination, client_id), move)
+
+
+@router.post("/gaps/confirm", operation_id="confirmGaps", summary="Confirm what the client does not get")
+async def confirm_gaps(context: Ctx, destination: Destination, client_id: ClientId) -> ConfirmedView:
+    """Confirm the gaps of a client, which may have left: it goes on without what they passed over.
+
+    Its marker, if it was not acked, is not given any more; an output that such a marker stops goes on.
+    """
+    return ConfirmedView(confirmed=await context.embedded.confirm_gaps(destination, client_id))
 
 
 @router.post("/skip", operation_id="skip", summary="Skip a transaction")

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from ...store.log.log import Extent, FileStatus
+from ...store.moves import Move, MoveState, Reason
 from ...store.snapshot import ChunkStatus, Snapshot
 from ...store.status import ClientStatus, Lag
 from .. import lag
@@ -134,6 +135,52 @@ class ParserView(View):
     )
 
 
+class MoveView(View):
+    """A jump of a client's place over changes."""
+
+    client_id: int
+    reason: Reason = Field(
+        description="`seek`, `skip`, `ack` (an operator's, by position), `unsubscribe`, `expire`, or `purge`: the"
+        " source had no more what came next."
+    )
+    before: str = Field(description="The place that it left; empty if that had no name.")
+    after: str = Field(description="Where it went on; empty as long as the client is not subscribed again.")
+    who: str = Field(description="On whose behalf: a token and an address, an output, or the server itself.")
+    time: int = Field(description="When, ms since 1970.")
+    state: MoveState = Field(
+        description="`asked`: a person wanted it. Else it is a gap: `open`; `told`, when the client has acked the"
+        " marker that says so; `confirmed`, when somebody has seen it."
+    )
+    held: bool = Field(description="Whether log or source still had then what was passed over.")
+    rows: int | None = Field(description="Rows for the client that were passed over; null if they were not counted.")
+    detail: str = Field(description="More about the reason.")
+    joined: int = Field(description="How many jumps it stands for: of a client the newest 100 are kept apart.")
+    text: str = Field(description="What was passed over, and why, in words.")
+
+    @classmethod
+    def of(cls, client_id: int, move: Move) -> Self:
+        """Make the view of a jump."""
+        return cls(client_id=client_id, text=str(move), **asdict(move))
+
+
+class MovedView(ClientView):
+    """Where a client stands after its place was moved."""
+
+    passed_over: MoveView | None = Field(description="What it is not given by that; null if there is nothing.")
+
+    @classmethod
+    def after(cls, client: ClientView, move: Move | None) -> Self:
+        """Make the view of a client that was moved."""
+        passed = None if move is None else MoveView.of(client.client_id, move)
+        return cls(**{name: getattr(client, name) for name in ClientView.model_fields}, passed_over=passed)
+
+
+class ConfirmedView(View):
+    """What was confirmed."""
+
+    confirmed: int = Field(description="Jumps that nobody had confirmed before.")
+
+
 class OutputView(View):
     """Where an output stands."""
 
@@ -254,6 +301,7 @@ class DestinationView(View):
         description="The zone that TIMESTAMP values are written in; empty where that of the process has no name."
     )
     route: str = Field(description="The destination that it is a view of; empty if it has a source of its own.")
+    gaps: list[MoveView] = Field(description="What clients do not get, and nobody has confirmed.")
 
     @classmethod
     def of(cls, status: DestinationStatus) -> Self:
@@ -261,7 +309,8 @@ class DestinationView(View):
         clients = [ClientView.of(status, client) for client in status.clients]
         log = None if status.log is None else LogView.of(status.log, status.held)
         values = {name: getattr(status, name) for name in cls.model_fields}
-        return cls.model_validate({**values, "clients": clients, "log": log})
+        gaps = [MoveView.of(client_id, gap) for client_id, gaps in status.gaps.items() for gap in gaps]
+        return cls.model_validate({**values, "clients": clients, "log": log, "gaps": gaps})
 
 
 class PositionView(View):

@@ -26,6 +26,7 @@ from ...protocol.gtid import contains, parse_gtids
 from ...protocol.position import Position
 from ...store.batch import Batch
 from ...store.cursor import MOVED, Cursor
+from ..caller import caller
 from ..embedded import EmbeddedServer
 from ..embedded.companions import OutputStatus
 from .settings import Output
@@ -105,6 +106,7 @@ class Delivery:
 
     async def run(self) -> None:
         """Deliver for ever; cancelled, it sends nothing more before it returns."""
+        caller.set(f"output {self.output.name}")
         pause = SHORTEST
         try:
             while True:
@@ -192,7 +194,7 @@ class Delivery:
             if cursor is None or cursor.position != position:
                 text = "output %s goes on at %s, which the other side has"
                 logger.warning(text, self.output.name, position, extra=self._where)
-                await embedded.seek(*client, _cursor_at(place) or place.position, memory="")
+                await embedded.seek(*client, _cursor_at(place) or place.position, memory="", is_confirmed=True)
         elif cursor is None or cursor.position is None or cursor.position.same_history(position):
             if cursor is None or cursor.order < position.order:
                 await self._ack_to(place)
@@ -215,7 +217,7 @@ class Delivery:
         except SourceChangedError as error:
             position, cursor, there = Position.parse(place.position), embedded.cursor(*client), _cursor_at(place)
             if there is not None:
-                await embedded.seek(*client, there, memory=embedded.memory(*client))
+                await embedded.seek(*client, there, memory=embedded.memory(*client), is_confirmed=True)
             elif cursor is None or position == position.transaction:
                 raise self._elsewhere(position, None) from error
             else:

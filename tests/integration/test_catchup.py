@@ -345,6 +345,28 @@ async def test_a_client_that_subscribes_again_after_a_purge_gets_all_that_is_lef
     assert await acked(purged, CLIENT, 5) == [3, 4, 5]
 
 
+@pytest.mark.parametrize("confirms", [False, True])
+async def test_a_client_that_left_when_it_was_lost_says_after_a_restart_what_becomes_of_that(
+    source: Server, schema: str, tmp_path: Path, *, confirms: bool
+) -> None:
+    async with serving(source, schema, tmp_path) as server:
+        await subscribed(server)
+    fill(source, schema, 1, 2)
+    await lose_log(source)
+    fill(source, schema, 3, 4)
+    async with serving(source, schema, tmp_path) as server:
+        await soon(lambda: "has purged the binlog" in server.destination_status(NAME).error)
+        await server.unsubscribe(NAME, CLIENT)
+    async with serving(source, schema, tmp_path) as server:
+        with pytest.raises(BadPositionError, match=rf"start `oldest`.*sluice gaps confirm {NAME} {CLIENT}"):
+            await server.subscribe(NAME, CLIENT)
+        if confirms:
+            assert await server.confirm_gaps(NAME, CLIENT) == 1
+        await server.subscribe(NAME, CLIENT, start="earliest" if confirms else "oldest")
+        fill(source, schema, 5, 5)
+        assert await acked(server, CLIENT, 5) == ([5] if confirms else [3, 4, 5])
+
+
 @pytest.mark.parametrize("is_known", [False, True])
 async def test_a_time_before_an_empty_ring_is_found_at_the_source(
     source: Server, schema: str, tmp_path: Path, *, is_known: bool
@@ -396,8 +418,20 @@ async def test_configured_reset_goes_on_after_a_gap_when_no_place_is_left(
         assert {client: server.status(NAME, client).position for client in kept} == kept
         fill(source, schema, 3, 3)
         await soon(lambda: all(server.status(NAME, client).waiting.rows == 1 for client in kept))
+        for client, place in kept.items():
+            marker, batch = [await server.get_without_ack(NAME, client) for _ in range(2)]
+            begin = server.destination_status(NAME).gaps[client][0].after
+            assert (ids(data := b"".join(marker.slices)), marker.from_, marker.to) == ([], begin, begin)
+            assert f"changes from {place} to {begin}: purge".encode() in data
+            assert ids(b"".join(batch.slices)) == [3]
+            await server.ack(NAME, client, batch_id=marker.batch_id)
+            await server.ack(NAME, client, batch_id=batch.batch_id)
+    async with serving(source, schema, tmp_path) as server:
+        fill(source, schema, 4, 4)
         for client in kept:
-            batch = await server.get_without_ack(NAME, client)
-            data = b"".join(batch.slices)
-            assert ids(data) == [3]
-            assert b"sluice.gap" in data
+            assert await next_ids(server, client) == [4], "the marker comes once"
+        assert {it: [gap.state for gap in gaps] for it, gaps in server.destination_status(NAME).gaps.items()} == {
+            client: ["told"] for client in kept
+        }
+        assert [await server.confirm_gaps(NAME, client) for client in kept] == [1, 1]
+        assert not server.destination_status(NAME).gaps

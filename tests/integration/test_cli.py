@@ -409,6 +409,19 @@ def test_a_change_is_seen_acked_and_not_seen_again_after_a_restart(
         assert serving.run("skip", "shop", "1001", cursor).startswith("skipped: client 1001 goes on at ")
         assert serving.call("GET", client)["lag"]["rows"] == 0
         cursor = serving.call("GET", client)["position"]
+        mariadb118.query(f"INSERT INTO {schema}.goods VALUES (3, 'milk')")
+        serving.wait_for(lambda: serving.call("GET", client)["lag"]["rows"] == 1)
+        said = serving.run("seek", "shop", "1001", "latest")
+        assert f"passed over: 1 rows from {cursor} to " in said
+        assert said.splitlines()[-1] == (f"the place that it left is still there: sluice seek shop 1001 {cursor}")
+        assert serving.run("seek", "shop", "1001", cursor) == f"client 1001 goes on at {cursor}\n"
+        serving.run("ack", "shop", "1001", "--position", cursor)
+        assert serving.run("gaps", "list", "shop") == "no gap\n"
+        shown = serving.run("gaps", "list", "shop", "--all").splitlines()
+        assert [line.rpartition(": ")[2] for line in shown[1::2]] == ["skip", "seek"]
+        assert serving.run("gaps", "confirm", "shop", "1001") == "client 1001 has no open gap\n"
+        serving.run("seek", "shop", "1001", "latest")
+        cursor = serving.call("GET", client)["position"]
         refused = conf.run("seek", "shop", "1001", "nowhere", "--url", serving.url)
         assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
     with conf.serving() as serving:

@@ -27,7 +27,7 @@ from sluice.server.ha.election import State
 from sluice.server.ha.moves import Move, give_up, rebalance
 from sluice.server.ha.operations import Ask, Beat, Done, Loaded, OfDestination, Outcome, Seen
 from sluice.server.ha.zookeeper import ZooKeeperSession
-from sluice.store.cursor import Cursor, StoredClient
+from sluice.store.cursor import Changes, Cursor, StoredClient
 from tests.integration.test_zookeeper import session
 from tests.proxy import Proxy
 from tests.servers import ZooKeeper, nodes
@@ -214,7 +214,7 @@ async def test_it_registers_in_an_empty_zookeeper_and_stores_the_first_cursors_t
         async with taking_part(zookeeper, host=host) as cluster:
             await soon(lambda: serves(cluster))
             epoch, _ = await host.meta.open()
-            await host.meta.write({1001: StoredClient(1001, "first")}, epoch)
+            await host.meta.write(Changes({1001: StoredClient(1001, "first")}), epoch)
             assert empty.get(f"{ROOT}/1001/filter")[0] == b"first"
             paths = [f"{parent}/{IDENTITY.address}" for parent in (SERVERS, f"{ROOT}/cluster")]
             await soon(lambda: all(map(empty.exists, paths)))
@@ -237,9 +237,9 @@ async def test_place_of_the_clients_is_told_where_it_is_kept(
         assert cluster.place(NAME) is None
         await soon(lambda: serves(cluster))
         epoch, _ = await host.meta.open()
-        await host.meta.write({1001: StoredClient(1001, "", CURSOR)}, epoch)
+        await host.meta.write(Changes({1001: StoredClient(1001, "", CURSOR)}), epoch)
         assert host.meta.place == (CURSOR if log_position == "parse" else None)
-        await host.meta.write({1001: None}, epoch)
+        await host.meta.write(Changes({1001: None}), epoch)
 
 
 async def test_nothing_that_is_done_waits_for_the_next_beat(
@@ -266,8 +266,8 @@ async def test_nothing_that_is_done_waits_for_the_next_beat(
         async with taking_part(zookeeper, host=host, seconds=10.0) as cluster, asyncio.timeout(6):
             await soon(lambda: serves(cluster))
             epoch, _ = await host.meta.open()
-            await host.meta.write({1001: None}, epoch)
-            writing = asyncio.create_task(host.meta.write({1002: None}, epoch))
+            await host.meta.write(Changes({1001: None}), epoch)
+            writing = asyncio.create_task(host.meta.write(Changes({1002: None}), epoch))
             await asyncio.sleep(0)
             zk.create(f"{ROOT}/cluster/127.0.0.1:9", b"{}")  # it looks which server it is
             await writing
@@ -316,12 +316,12 @@ async def test_cursors_are_stored_for_the_owner_alone(zookeeper: ZooKeeper) -> N
         await soon(lambda: serves(cluster))
         epoch, clients = await host.meta.open()
         assert clients == []
-        await host.meta.write({1001: client}, epoch)
+        await host.meta.write(Changes({1001: client}), epoch)
         with nodes(zookeeper.hosts) as zk:
             assert zk.get(f"{root}/1001/filter")[0] == rb"shop\..*"
             zk.set(f"{root}/sluice", zk.get(f"{root}/sluice")[0])  # as a server does that takes over
             with pytest.raises(FencedError):
-                await host.meta.write({1001: None}, epoch)
+                await host.meta.write(Changes({1001: None}), epoch)
             assert zk.exists(f"{root}/1001") is not None
             zk.delete(root, recursive=True)
 

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from sluice.instance.meta.base import InUse
-from sluice.instance.meta.nodes import BadVersionError, NodeError, NodeExistsError, Operation, UnknownOutcomeError
+from sluice.instance.meta.nodes import BadVersionError, NodeError, NodeExistsError, Operation, Put, UnknownOutcomeError
 from sluice.instance.meta.zookeeper import ZooKeeperClients, epoch_data, read_epoch
 from sluice.protocol.errors import ConfigError
 from sluice.protocol.paths import epoch_node
 from sluice.protocol.position import Position
 from sluice.server.ha.zookeeper import ZooKeeperSession
-from sluice.store.cursor import Cursor, StoredClient
+from sluice.store.cursor import Changes, Cursor, StoredClient
+from sluice.store.moves import Move, Reason
 from tests.integration.test_zookeeper import session
 from tests.proxy import Proxy
 from tests.servers import ZooKeeper
@@ -58,6 +59,24 @@ def node(name: str, below: str) -> str:
     return f"/otter/canal/destinations/{name}/{below}"
 
 
+async def test_jumps_are_read_again_and_outlive_their_client(zk: ZooKeeperSession, name: str) -> None:
+    store = clients(zk, name)
+    await store.load()
+    first, second = (Move(Reason.SEEK, "a", after, "alice", 1) for after in ("b", "c"))
+    await store.store(0, Changes({1001: CLIENT}, {1001: [first]}), None)
+    await store.store(0, Changes({1001: None, 1002: StoredClient(1002)}, {1001: [first, second], 1002: [first]}), None)
+    again = clients(zk, name)
+    assert await again.load() == (StoredClient(1002),)
+    assert again.moves == {1001: (first, second), 1002: (first,)}
+    await again.store(0, Changes({}, {1001: (), 1002: [second]}), None)
+    again = clients(zk, name)
+    await again.load()
+    assert again.moves == {1002: (second,)}
+    await zk.commit([Put(node(name, "moves/1002"), b"[{}]")])
+    with pytest.raises(ConfigError, match=r"moves/1002 in ZooKeeper does not say how the place of a client has moved"):
+        await clients(zk, name).load()
+
+
 async def test_what_is_written_is_read_again(zk: ZooKeeperSession, name: str) -> None:
     without_cursor, expiring = (
         StoredClient(-5, where="shop.orders: total > 10"),
@@ -65,10 +84,10 @@ async def test_what_is_written_is_read_again(zk: ZooKeeperSession, name: str) ->
     )
     store = clients(zk, name)
     assert await store.load() == ()
-    assert await store.store(0, {1001: CLIENT, 1002: expiring, -5: without_cursor}, None) == 0
+    assert await store.store(0, Changes({1001: CLIENT, 1002: expiring, -5: without_cursor}), None) == 0
     assert set(await clients(zk, name).load()) == {CLIENT, expiring, without_cursor}
     moved = replace(CLIENT, filter="", cursor=replace(CURSOR, offset=2000))
-    await store.store(0, {1001: moved, 1002: None, -5: None}, None)
+    await store.store(0, Changes({1001: moved, 1002: None, -5: None}), None)
     assert await clients(zk, name).load() == (moved,)
     assert await zk.children(node(name, "1001")) == ["cursor"]
 
@@ -78,16 +97,16 @@ async def test_conditions_on_rows_have_a_node_of_their_own(zk: ZooKeeperSession,
     store = clients(zk, name)
     await store.load()
     for where in ("shop.orders: total > 10", "shop.orders: name = 'ä'", "", "shop.orders: total > 10"):
-        await store.store(0, {1001: replace(CLIENT, where=where)}, None)
+        await store.store(0, Changes({1001: replace(CLIENT, where=where)}), None)
         assert [it.where for it in await clients(zk, name).load()] == [where]
         assert b"total" not in (await zk.get(node(name, "1001/cursor"))).data
-    await store.store(0, {1001: None}, None)
+    await store.store(0, Changes({1001: None}), None)
     assert await clients(zk, name).load() == ()
 
 
 async def test_nodes_and_bytes_are_canals(zk: ZooKeeperSession, name: str) -> None:
     written_by_canal = StoredClient(1001, r"shop\..*", replace(CURSOR, position=None, delivered=None))
-    await clients(zk, name, "localhost").store(0, {1001: written_by_canal}, None)
+    await clients(zk, name, "localhost").store(0, Changes({1001: written_by_canal}), None)
     assert (await zk.get(node(name, "1001/cursor"))).data == JAVA
     assert (await zk.get(node(name, "1001/filter"))).data == rb"shop\..*"
     assert (await zk.get(node(name, "1001"))).data == b""
@@ -95,7 +114,7 @@ async def test_nodes_and_bytes_are_canals(zk: ZooKeeperSession, name: str) -> No
 
 
 async def test_our_keys_stand_after_canals(zk: ZooKeeperSession, name: str) -> None:
-    await clients(zk, name, "localhost").store(0, {1001: CLIENT}, None)
+    await clients(zk, name, "localhost").store(0, Changes({1001: CLIENT}), None)
     ours = b',"sluice":{"delivered":"%s","position":"%s"}}' % ((str(POSITION).encode(),) * 2)
     assert (await zk.get(node(name, "1001/cursor"))).data == JAVA[:-1] + ours
 
@@ -108,9 +127,9 @@ async def test_place_of_the_clients_is_kept_in_canals_node_when_they_are_gone(zk
     store = place(zk, name)
     await store.load()
     ahead = replace(CLIENT, client_id=1002, cursor=replace(CURSOR, offset=9000, position=replace(POSITION, begin=9031)))
-    await store.store(0, {1001: CLIENT, 1002: ahead}, None)
-    await store.store(0, {1001: None}, None)
-    await store.store(0, {1002: None}, None)
+    await store.store(0, Changes({1001: CLIENT, 1002: ahead}), None)
+    await store.store(0, Changes({1001: None}), None)
+    await store.store(0, Changes({1002: None}), None)
     again = place(zk, name)
     assert await again.load() == ()
     assert again.place == ahead.cursor
@@ -123,12 +142,14 @@ async def test_place_is_that_of_the_slowest_client_after_a_restart_too(zk: ZooKe
     ahead = replace(CLIENT, client_id=1002, cursor=replace(CURSOR, offset=9000, position=replace(POSITION, begin=9031)))
     before = place(zk, name)
     await before.load()
-    await before.store(0, {1001: CLIENT, 1002: replace(CLIENT, client_id=1002), 1003: StoredClient(1003)}, None)
+    await before.store(
+        0, Changes({1001: CLIENT, 1002: replace(CLIENT, client_id=1002), 1003: StoredClient(1003)}), None
+    )
     store = place(zk, name)
     await store.load()
-    await store.store(0, {1002: ahead}, None)
+    await store.store(0, Changes({1002: ahead}), None)
     assert store.place == CURSOR
-    await store.store(0, {1001: None}, None)
+    await store.store(0, Changes({1001: None}), None)
     assert store.place == ahead.cursor
 
 
@@ -139,7 +160,7 @@ async def test_place_that_canal_kept_is_understood(zk: ZooKeeperSession, name: s
     store = place(zk, name)
     await store.load()
     assert store.place == replace(CURSOR, position=None, delivered=None)
-    await store.store(0, {1001: CLIENT}, None)
+    await store.store(0, Changes({1001: CLIENT}), None)
     assert store.place == CURSOR
     await zk.set(node(name, "parse"), b"{")
     with pytest.raises(ConfigError, match="parse in ZooKeeper is not a place in a binlog"):
@@ -159,7 +180,7 @@ async def test_identity_stays_as_canal_wrote_it(zk: ZooKeeperSession, name: str)
     await zk.create(node(name, "1001/cursor"), JAVA)
     store = clients(zk, name, "10.0.0.7")
     await store.load()
-    await store.store(0, {1001: CLIENT, 1002: replace(CLIENT, client_id=1002)}, None)
+    await store.store(0, Changes({1001: CLIENT, 1002: replace(CLIENT, client_id=1002)}), None)
     addresses = [
         json.loads((await zk.get(node(name, f"{client_id}/cursor"))).data)["identity"]["sourceAddress"]["address"]
         for client_id in (1001, 1002)
@@ -169,7 +190,7 @@ async def test_identity_stays_as_canal_wrote_it(zk: ZooKeeperSession, name: str)
 
 async def test_client_that_has_confirmed_nothing_has_a_time_that_canal_takes(zk: ZooKeeperSession, name: str) -> None:
     begun = Cursor("mysql-bin.000003", 1551, 0, 0, "", POSITION, POSITION)
-    await clients(zk, name).store(0, {1001: StoredClient(1001, "", begun)}, None)
+    await clients(zk, name).store(0, Changes({1001: StoredClient(1001, "", begun)}), None)
     data = json.loads((await zk.get(node(name, "1001/cursor"))).data)
     assert data["postion"]["timestamp"] == POSITION.created * 1000
 
@@ -185,8 +206,8 @@ async def test_removed_client_goes_with_all_that_canal_keeps_there(zk: ZooKeeper
     await zk.create(node(name, "1001"))
     await zk.ensure(node(name, "1001/mark/0000000007"))
     store = clients(zk, name)
-    await store.store(0, {1001: CLIENT}, None)
-    await store.store(0, {1001: None}, None)
+    await store.store(0, Changes({1001: CLIENT}), None)
+    await store.store(0, Changes({1001: None}), None)
     assert await zk.children(f"/otter/canal/destinations/{name}") == ["sluice"]
 
 
@@ -194,20 +215,20 @@ async def test_node_that_a_canal_client_made_meanwhile_is_accepted(zk: ZooKeeper
     store = clients(zk, name)
     await store.load()
     await zk.ensure(node(name, "1001/running"))
-    await store.store(0, {1001: CLIENT}, None)
+    await store.store(0, Changes({1001: CLIENT}), None)
     assert await clients(zk, name).load() == (CLIENT,)
 
 
 async def test_write_of_an_earlier_epoch_changes_nothing(zk: ZooKeeperSession, name: str) -> None:
     store = clients(zk, name)
-    await store.store(0, {1001: CLIENT}, None)
+    await store.store(0, Changes({1001: CLIENT}), None)
     await zk.set(epoch_node(name), epoch_data(2))
     far = Far(zk)
     with pytest.raises(BadVersionError):
-        await clients(far, name).store(0, {1001: CLIENT}, None)  # type: ignore[arg-type]
+        await clients(far, name).store(0, Changes({1001: CLIENT}), None)  # type: ignore[arg-type]
     assert far.rounds == 1, "it is not tried again"
     with pytest.raises(BadVersionError) as caught:
-        await store.store(0, {1001: replace(CLIENT, cursor=replace(CURSOR, offset=9))}, None)
+        await store.store(0, Changes({1001: replace(CLIENT, cursor=replace(CURSOR, offset=9))}), None)
     assert caught.value.path == epoch_node(name)
     assert await clients(zk, name).load() == (CLIENT,)
 
@@ -215,15 +236,15 @@ async def test_write_of_an_earlier_epoch_changes_nothing(zk: ZooKeeperSession, n
 async def test_write_without_an_epoch_is_refused(zk: ZooKeeperSession, name: str) -> None:
     await zk.delete(epoch_node(name))
     with pytest.raises(NodeError) as caught:
-        await clients(zk, name).store(0, {1001: CLIENT}, None)
+        await clients(zk, name).store(0, Changes({1001: CLIENT}), None)
     assert caught.value.path == epoch_node(name)
 
 
 async def test_epoch_is_raised_with_the_clients(zk: ZooKeeperSession, name: str) -> None:
     store = clients(zk, name)
-    assert await store.store(0, {1001: CLIENT}, 5) == 1
+    assert await store.store(0, Changes({1001: CLIENT}), 5) == 1
     assert read_epoch((await zk.get(epoch_node(name))).data, name) == 5
-    assert await store.store(1, {1001: CLIENT}, None) == 1
+    assert await store.store(1, Changes({1001: CLIENT}), None) == 1
 
 
 async def test_lost_answers_do_not_confuse_the_next_write(zookeeper: ZooKeeper, name: str) -> None:
@@ -232,9 +253,9 @@ async def test_lost_answers_do_not_confuse_the_next_write(zookeeper: ZooKeeper, 
             store = clients(zk, name)
             proxy.cut_after(0)
             with pytest.raises(ConnectionError):
-                await asyncio.wait_for(store.store(0, {1001: CLIENT}, None), 10)
+                await asyncio.wait_for(store.store(0, Changes({1001: CLIENT}), None), 10)
             proxy.heal()
-            await asyncio.wait_for(store.store(0, {1001: CLIENT}, None), 20)
+            await asyncio.wait_for(store.store(0, Changes({1001: CLIENT}), None), 20)
             assert await clients(zk, name).load() == (CLIENT,)
 
 
@@ -269,7 +290,7 @@ async def test_clients_are_read_in_a_few_ways_to_zookeeper_however_many_there_ar
     zk: ZooKeeperSession, name: str
 ) -> None:
     many = {number: replace(CLIENT, client_id=number) for number in range(300)}
-    await clients(zk, name).store(0, many, None)
+    await clients(zk, name).store(0, Changes(many), None)
     marks = [node(name, f"{number}/mark/000000000{batch}") for number in range(3) for batch in (1, 2)]
     await asyncio.gather(*map(zk.ensure, marks))
     far = Far(zk)
@@ -286,13 +307,13 @@ async def test_a_write_goes_there_and_back_once_whatever_was_written_before(zk: 
     plain = StoredClient(1002)
     for changes in ({1001: CLIENT}, {1001: moved, 1002: plain}, {1001: replace(moved, filter="all")}, {1002: plain}):
         far.rounds = 0
-        await store.store(0, changes, None)
+        await store.store(0, Changes(changes), None)
         assert far.rounds == 1
     assert (await zk.get(node(name, "1001/filter"))).version == 1, "written when it changes"
     again = ZooKeeperClients(far, name, ("localhost", 3306), parse=True)  # type: ignore[arg-type]
     await again.load()
     far.rounds = 0
-    await again.store(0, {1001: CLIENT}, None)
+    await again.store(0, Changes({1001: CLIENT}), None)
     assert far.rounds == 1
 
 
@@ -304,10 +325,10 @@ async def test_one_that_was_removed_and_subscribes_again_is_stored_in_one_transa
     far = Far(zk)
     store = ZooKeeperClients(far, name, ("10.0.0.7", 3306))  # type: ignore[arg-type]
     await store.load()
-    await store.store(0, {1001: None, 1002: StoredClient(1002, "all")}, None)
-    await store.store(0, {1002: None}, None)
+    await store.store(0, Changes({1001: None, 1002: StoredClient(1002, "all")}), None)
+    await store.store(0, Changes({1002: None}), None)
     far.rounds = 0
-    await store.store(0, {1001: CLIENT, 1002: StoredClient(1002, "all")}, None)
+    await store.store(0, Changes({1001: CLIENT, 1002: StoredClient(1002, "all")}), None)
     assert far.rounds == 1
     assert set(await clients(zk, name).load()) == {CLIENT, StoredClient(1002, "all")}
     data = json.loads((await zk.get(node(name, "1001/cursor"))).data)
@@ -324,12 +345,12 @@ async def test_a_filter_whose_write_was_lost_is_written_again_though_it_is_that_
         raise UnknownOutcomeError("the connection was lost")
 
     store = clients(zk, name)
-    await store.store(0, {1001: CLIENT}, None)
+    await store.store(0, Changes({1001: CLIENT}), None)
     with monkeypatch.context() as patch:
         patch.setattr(ZooKeeperSession, "commit", losing)
         with pytest.raises(UnknownOutcomeError):
-            await store.store(0, {1001: replace(CLIENT, filter="all")}, None)
-    await store.store(0, {1001: CLIENT}, None)
+            await store.store(0, Changes({1001: replace(CLIENT, filter="all")}), None)
+    await store.store(0, Changes({1001: CLIENT}), None)
     assert await clients(zk, name).load() == (CLIENT,)
 
 
@@ -345,7 +366,7 @@ async def test_a_write_that_canals_clients_interfere_with_each_time_is_refused_w
 
     monkeypatch.setattr(ZooKeeperSession, "commit", interfered)
     with pytest.raises(NodeExistsError):
-        await clients(zk, name).store(0, {1001: CLIENT}, None)
+        await clients(zk, name).store(0, Changes({1001: CLIENT}), None)
     assert tried > 1
 
 
@@ -361,9 +382,9 @@ async def test_which_of_several_sources_is_read_is_kept_in_a_node_of_its_own(zk:
     store = clients(zk, name)
     await store.load()
     assert store.source is None
-    await store.store(0, {1001: CLIENT}, None, InUse("db2:3307", "0-1-4-5"))
-    await store.store(0, {}, None, InUse("db3:3308"))
-    await store.store(0, {1001: CLIENT}, None)
+    await store.store(0, Changes({1001: CLIENT}), None, InUse("db2:3307", "0-1-4-5"))
+    await store.store(0, Changes({}), None, InUse("db3:3308"))
+    await store.store(0, Changes({1001: CLIENT}), None)
     later = clients(zk, name)
     assert await later.load() == (CLIENT,)
     assert later.source == InUse("db3:3308")

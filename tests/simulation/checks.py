@@ -99,7 +99,7 @@ class Checks:
             raise self._violation(f"session {session.number} writes in the epoch of session {nodes.raised_by}")
         if nodes.epoch not in self.deposed and (nodes.running is None or nodes.running.owner != session.number):
             raise self._violation(f"session {session.number} writes, but {nodes.running} owns the destination")
-        for client_id, client in store.changes.items():
+        for client_id, client in store.changes.clients.items():
             before, after = reach(nodes.clients[client_id]), reach(client) if client is not None else 0
             self._world.log("zookeeper", "stores", client_id, before, "->", after)
             if after < before:

@@ -166,7 +166,7 @@ class Ensemble:
                 if operation.version not in (nodes.version, -1):
                     return REFUSED
                 self._on_store(session, operation)
-                changed = {client_id: it for client_id, it in operation.changes.items() if it is not None}
+                changed = {client_id: it for client_id, it in operation.changes.clients.items() if it is not None}
                 self.write(replace(nodes, clients={**nodes.clients, **changed}))
             case Release():
                 if operation.version != nodes.version or nodes.running is None:

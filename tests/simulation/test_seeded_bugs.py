@@ -1,7 +1,7 @@
 """The simulation can fail: each of these servers has one bug, and some schedule shows it."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from sluice.protocol.errors import SluiceError, StaleSessionError
 from sluice.server.ha.member import Member
 from sluice.server.ha.operations import Action, Ask, Beat, Claim, Done, Seen, Store
 from sluice.store.batch import Batch
-from sluice.store.cursor import StoredClient
+from sluice.store.cursor import Changes
 from sluice.store.cursors import IDS_PER_EPOCH, Cursors
 from sluice.store.subscriber import Subscriber
 from tests.simulation.checks import Violation
@@ -80,7 +80,7 @@ class WritesPastItsLease(Server):
         def store(
             self,
             destination: str,
-            changes: Mapping[int, StoredClient | None],
+            changes: Changes,
             epoch: int,
             _now: float,
             view: str = "",

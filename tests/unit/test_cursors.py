@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from sluice.protocol import props
+from sluice.protocol.canal.entry_pb2 import Entry
+from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import (
     BadPositionError,
     FilterError,
@@ -23,6 +26,7 @@ from sluice.store.batch import Batch, LateRows, RangeLimits
 from sluice.store.cursor import Cursor, StoredClient, earliest, in_order, starts
 from sluice.store.cursors import Cursors
 from sluice.store.log.log import Limits, Log
+from sluice.store.moves import By
 from sluice.store.ring import Kind, Ring
 from sluice.store.status import Lag
 from sluice.store.track import TableFilter, Track
@@ -57,10 +61,18 @@ def get(cursors: Cursors, client_id: int = CLIENT, limit: int = 0, session: str 
     return batch
 
 
+def markers(batch: Batch) -> list[str]:
+    """What the markers of gaps in a batch say."""
+    messages = [Entry.FromString(it) for part in batch.slices for it in Messages.FromString(bytes(part)).messages]
+    return [pair.value for it in messages for pair in it.header.props if pair.key == props.GAP]
+
+
+def store(cursors: Cursors) -> None:
+    cursors.end_store(cursors.take_changes(), durable=True)
+
+
 def stored(cursors: Cursors, client_id: int = CLIENT) -> Cursor:
-    cursors.give_back({client_id})
-    client = cursors.take_changes()[client_id]
-    assert client is not None
+    client = next(it for it in cursors.stored() if it.client_id == client_id)
     assert client.cursor is not None
     return client.cursor
 
@@ -134,10 +146,10 @@ def test_new_client_may_start_at_the_transaction_of_a_time() -> None:
     put(cursors, stream, b"one")
     put(cursors, stream, b"two", b"three")
     now = CREATED + 100.0
-    cursors.subscribe(CLIENT, start=(CREATED + 6) * 1000, now=NOW, unix_time=now)
+    cursors.subscribe(CLIENT, start=(CREATED + 6) * 1000, now=NOW, by=By(time=now))
     assert entries(get(cursors).slices) == [b"begin", b"two", b"three", b"end"]
     with pytest.raises(GoneError):
-        cursors.subscribe(2, start=CREATED * 1000, now=NOW, unix_time=now)
+        cursors.subscribe(2, start=CREATED * 1000, now=NOW, by=By(time=now))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +165,7 @@ def test_time_that_is_past_and_not_stored_is_gone(start: int, unix_time: float, 
     confirm(cursors, CLIENT)
     assert (cursors.ring.first, cursors.ring.next) == (1, 1)
     with pytest.raises(GoneError) if gone else nullcontext():
-        cursors.subscribe(2, start=(CREATED + start) * 1000, now=NOW, unix_time=CREATED + unix_time)
+        cursors.subscribe(2, start=(CREATED + start) * 1000, now=NOW, by=By(time=CREATED + unix_time))
 
 
 def test_beginning_of_a_stream_that_is_stored_stays() -> None:
@@ -477,7 +489,7 @@ def test_restored_clients_go_on_where_each_was() -> None:
     put(cursors, stream, b"two")
     cursors.ack(1, get(cursors, 1).batch_id, now=NOW)
     cursors.ack(2, get(cursors, 2, limit=3).batch_id, now=NOW)
-    clients = [client for client in cursors.take_changes().values() if client]
+    clients = [client for client in cursors.take_changes().clients.values() if client]
     start = earliest([client.cursor for client in clients if client.cursor])
     assert start is not None
     assert start.position == stream.position(3)
@@ -523,10 +535,14 @@ def test_a_client_that_passes_a_gap_starts_after_it_and_has_executed_what_is_mis
     cursors.begin(stream.end, MariadbGtidSet.parse("0-101-10,1-101-5"))
     cursors.advance(NOW)
     assert cursors.status(CLIENT).state == "catching-up"
-    cursors.pass_gap()
+    assert cursors.pass_gap("purged", None, stream.end, By()) == [CLIENT]
+    store(cursors)
     assert cursors.status(CLIENT).state == "attached"
     assert stored(cursors) == lost
     put(cursors, stream, b"one")
+    batch = get(cursors)
+    assert markers(batch)
+    cursors.ack(CLIENT, batch.batch_id, now=NOW)
     batch = get(cursors)
     assert entries(batch.slices) == [b"begin", b"one", b"end"]
     cursors.ack(CLIENT, batch.batch_id, now=NOW)
@@ -542,8 +558,10 @@ def test_gap_moves_only_those_that_wait_for_a_place() -> None:
         cursors.subscribe(client_id, now=NOW)
     put(cursors, stream, b"one")
     confirm(cursors, 1)
-    cursors.pass_gap()
+    assert cursors.pass_gap("purged", None, stream.end, By()) == [3]
+    store(cursors)
     assert cursors.get(1, now=NOW) is None
+    assert markers(get(cursors, 3))
     for client_id in (2, 3):
         assert entries(get(cursors, client_id).slices) == [b"begin", b"one", b"end"]
 
@@ -858,7 +876,7 @@ class TestExpiry:
         assert cursors.expire(NOW + 120) == []
         assert cursors.expire(NOW + 121) == [CLIENT]
         assert cursors.client_ids == [CLIENT + 1]
-        assert cursors.take_changes() == {CLIENT: None}
+        assert cursors.take_changes().clients == {CLIENT: None}
 
     def test_subscribing_again_without_a_time_keeps_the_time_and_zero_ends_it(self) -> None:
         cursors, _ = make()
@@ -887,7 +905,7 @@ def test_the_text_that_comes_with_an_ack_is_stored_with_its_cursor_and_comes_bac
     put(cursors, stream, b"one")
     cursors.take_changes()
     cursors.ack(CLIENT, get(cursors).batch_id, now=NOW, memory="a text")
-    client = cursors.take_changes()[CLIENT]
+    client = cursors.take_changes().clients[CLIENT]
     assert client is not None
     assert client.memory == "a text"
     later, _ = make()
@@ -902,7 +920,7 @@ def test_the_text_is_stored_also_when_the_cursor_stays_within_a_transaction() ->
     batch = get(cursors, limit=2)
     cursors.take_changes()
     cursors.ack(CLIENT, batch.batch_id, now=NOW, memory="a text")
-    client = cursors.take_changes()[CLIENT]
+    client = cursors.take_changes().clients[CLIENT]
     assert client is not None
     assert client.memory == "a text"
 
@@ -980,7 +998,7 @@ def test_new_subscription_and_new_filter_are_stored(begun: bool) -> None:
         cursors.begin(Stream(cursors.ring).end, MariadbGtidSet())
     for text in ("", "shop.items"):
         cursors.subscribe(CLIENT, filter_text=text, now=NOW)
-        client = cursors.take_changes()[CLIENT]
+        client = cursors.take_changes().clients[CLIENT]
         assert client is not None
         assert (client.filter, client.cursor is not None) == (text, begun)
 
@@ -1156,7 +1174,7 @@ class TestProtection:
 
     def test_it_is_stored_stays_when_the_client_subscribes_again_and_ends_on_request(self, cursors: Cursors) -> None:
         def is_stored() -> bool:
-            client = cursors.take_changes()[CLIENT]
+            client = cursors.take_changes().clients[CLIENT]
             assert client is not None
             return client.protected
 
@@ -1212,6 +1230,7 @@ class TestSeek:
             [],
             f"0-101-{transactions}" * bool(transactions),
         )
+        store(cursors)
         assert get(cursors, limit=3).from_ == str(place)
 
     def test_what_was_outstanding_is_unknown_and_its_text_does_not_count(self, cursors: Cursors) -> None:
@@ -1225,7 +1244,7 @@ class TestSeek:
         session = cursors.open_session(CLIENT, NOW)
         cursors.take_changes()
         cursors.seek(CLIENT, "earliest", memory="moved", now=NOW + 5)
-        client = cursors.take_changes()[CLIENT]
+        client = cursors.take_changes().clients[CLIENT]
         assert client is not None
         assert client.cursor is not None
         assert (client.filter, client.expire_after, client.memory) == ("shop.orders", 7, "moved")
@@ -1244,7 +1263,7 @@ class TestSeek:
         place = self.place(cursors, 5)
         cursors.take_changes()
         assert cursors.seek(CLIENT, str(place), memory="moved", now=NOW).state == "ahead"
-        client = cursors.take_changes()[CLIENT]
+        client = cursors.take_changes().clients[CLIENT]
         assert client is not None
         assert client.cursor is not None
         assert client.cursor.position == place
@@ -1409,6 +1428,8 @@ class TestSkip:
         found = stored(self.cursors)
         assert (found.position, found.gtid) == (stream.position(7), "0-101-2")
         assert self.cursors.outstanding(CLIENT) == 0
+        assert self.cursors.get(CLIENT, now=NOW) is None, "that it was skipped is not stored yet"
+        store(self.cursors)
         assert entries(get(self.cursors).slices) == [b"begin", b"four", b"end"]
 
     @pytest.mark.parametrize("event", [0, 2, 7, 8, 30])
@@ -1450,6 +1471,7 @@ class TestSkip:
         given = [get(self.cursors, limit=4), get(self.cursors)]
         self.cursors.skip(CLIENT, stream.position(3), now=NOW)
         assert self.cursors.outstanding(CLIENT) == 0
+        store(self.cursors)
         assert entries(get(self.cursors).slices) == entries(given[1].slices) == [b"begin", b"four", b"end"]
 
     def test_it_counts_as_a_call_of_the_client(self, stream: Stream) -> None:

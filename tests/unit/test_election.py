@@ -28,7 +28,7 @@ from sluice.server.ha.operations import (
     Stored,
 )
 from sluice.server.ha.spread import misplaced, spread
-from sluice.store.cursor import StoredClient
+from sluice.store.cursor import Changes, StoredClient
 
 D, ME, OTHER, TIMEOUT = "example", "10.0.0.1:11111", "10.0.0.2:11111", 6.0
 CLIENT = StoredClient(1001)
@@ -258,7 +258,7 @@ class TestLease:
         host.take()
         assert host.told == [Deactivate(D)]
         with pytest.raises(FencedError):
-            host.member.store(D, {1001: CLIENT}, 5, host.now)
+            host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
         host.member.deactivated(D, host.now)
         host.answer(Look, mine())
         assert host.answer(Release, Done()) == Release(D, 8)
@@ -273,7 +273,7 @@ class TestLease:
         assert host.told == [Deactivate(D)]
         assert host.member.deadline == math.inf, "nothing is left to be stored"
         with pytest.raises(FencedError):
-            host.member.store(D, {1001: CLIENT}, 5, host.now)
+            host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
 
     def test_its_beats_are_sent_when_they_are_due_and_again_when_the_answer_was_lost(self, host: Host) -> None:
         host.open()
@@ -288,7 +288,7 @@ class TestLease:
 
     def test_a_write_that_was_lost_is_not_repeated_when_it_is_over(self, host: Host) -> None:
         host.activate()
-        host.member.store(D, {1001: CLIENT}, 5, host.now)
+        host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
         host.answer(Store, UNKNOWN)
         host.now = 4.0
         host.answer(Look, mine())
@@ -299,31 +299,31 @@ class TestLease:
 class TestStoring:
     def test_a_write_names_the_version_of_the_epoch(self, host: Host) -> None:
         host.activate()
-        host.member.store(D, {1001: CLIENT}, 5, host.now)
-        assert host.answer(Store, Done(8)) == Store(D, 8, {1001: CLIENT})
+        host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
+        assert host.answer(Store, Done(8)) == Store(D, 8, Changes({1001: CLIENT}))
         assert host.told == [Stored(D, durable=True)]
 
     def test_a_higher_epoch_is_stored_with_it(self, host: Host) -> None:
         host.activate()
-        host.member.store(D, {}, 6, host.now)
-        assert host.answer(Store, Done(9)) == Store(D, 8, {}, 6)
-        host.member.store(D, {}, 6, host.now)
-        assert host.answer(Store, Done(9)) == Store(D, 9, {})
+        host.member.store(D, Changes({}), 6, host.now)
+        assert host.answer(Store, Done(9)) == Store(D, 8, Changes({}), 6)
+        host.member.store(D, Changes({}), 6, host.now)
+        assert host.answer(Store, Done(9)) == Store(D, 9, Changes({}))
 
     def test_a_write_of_an_earlier_epoch_is_refused(self, host: Host) -> None:
         host.activate()
         with pytest.raises(FencedError):
-            host.member.store(D, {1001: CLIENT}, 4, host.now)
+            host.member.store(D, Changes({1001: CLIENT}), 4, host.now)
 
     def test_none_is_begun_when_the_lease_is_over(self, host: Host) -> None:
         host.activate()
         host.now = 4.0
         with pytest.raises(FencedError):
-            host.member.store(D, {1001: CLIENT}, 5, host.now)
+            host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
 
     def test_others_wait_for_a_server_no_longer_than_its_lease(self, host: Host) -> None:
         host.activate()
-        host.member.store(D, {1001: CLIENT}, 5, host.now)
+        host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
         host.now = 4.0
         host.member.tick(host.now)
         host.take()
@@ -331,24 +331,24 @@ class TestStoring:
 
     def test_one_without_an_answer_is_repeated_while_the_session_owns_the_destination(self, host: Host) -> None:
         host.activate()
-        host.member.store(D, {1001: CLIENT}, 6, host.now)
+        host.member.store(D, Changes({1001: CLIENT}), 6, host.now)
         host.answer(Store, UNKNOWN)
         host.answer(Look, Seen(Running(1, ME), 6, 9))
-        assert host.answer(Store, Done(10)) == Store(D, 9, {1001: CLIENT}, 6)
+        assert host.answer(Store, Done(10)) == Store(D, 9, Changes({1001: CLIENT}), 6)
         assert host.told == [Stored(D, durable=True)]
 
     def test_it_is_repeated_once_for_each_answer_that_was_lost(self, host: Host) -> None:
         host.activate()
         for _ in range(2):
-            host.member.store(D, {1001: CLIENT}, 5, host.now)
+            host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
             host.member.changed(D)
             host.answer(Look, mine())
-            assert host.questions == [Store(D, 8, {1001: CLIENT})], "its answer may still come"
+            assert host.questions == [Store(D, 8, Changes({1001: CLIENT}))], "its answer may still come"
             host.answer(Store, UNKNOWN)
             host.answer(Look, mine())
             host.member.changed(D)
             host.answer(Look, mine())
-            assert host.questions == [Store(D, 8, {1001: CLIENT})]
+            assert host.questions == [Store(D, 8, Changes({1001: CLIENT}))]
             host.answer(Store, Done(8))
         host.member.changed(D)
         host.answer(Look, mine())
@@ -356,7 +356,7 @@ class TestStoring:
 
     def test_one_under_way_ends_with_the_destination_or_the_session(self, host: Host) -> None:
         host.activate()
-        host.member.store(D, {1001: CLIENT}, 5, host.now)
+        host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
         host.member.deactivated(D, host.now)
         host.take()
         assert host.told == [Stored(D, durable=False)]
@@ -364,30 +364,30 @@ class TestStoring:
     def test_one_under_way_while_it_is_given_up_ends_with_the_session(self, host: Host) -> None:
         host.activate()
         host.member.stop(D, host.now)
-        host.member.store(D, {1001: CLIENT}, 5, host.now)
+        host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
         host.member.expired(host.now)
         host.take()
         assert host.told == [Deactivate(D), Stored(D, durable=False)]
         host.open(session=2)
         with pytest.raises(FencedError, match="is not active here any more"):
-            host.member.store(D, {1001: CLIENT}, 5, host.now)
+            host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
 
     def test_one_that_is_refused_tells_of_another_owner(self, host: Host) -> None:
         host.activate()
-        host.member.store(D, {1001: CLIENT}, 5, host.now)
+        host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
         host.answer(Store, REFUSED)
         assert host.told == [Stored(D, durable=False), Deactivate(D)]
 
     def test_none_is_asked_again_in_another_session(self, host: Host) -> None:
         host.activate()
-        host.member.store(D, {1001: CLIENT}, 5, host.now)
+        host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
         host.member.expired(host.now)
         host.take()
         host.asked.clear()
         assert Stored(D, durable=False) in host.told
         host.open(session=2)
         with pytest.raises(FencedError):
-            host.member.store(D, {1001: CLIENT}, 5, host.now)
+            host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
         assert host.questions == []
 
 
@@ -397,7 +397,7 @@ class TestGivingUp:
         host.member.changed(D)
         host.answer(Look, mine(active=False))
         assert host.told == [Deactivate(D)]
-        host.member.store(D, {1001: CLIENT}, 5, host.now)
+        host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
         host.answer(Store, Done(8))
         host.member.deactivated(D, host.now)
         host.answer(Look, mine(active=False))
@@ -419,16 +419,16 @@ class TestGivingUp:
         host.activate()
         host.member.changed(D)
         host.answer(Look, mine(active=False))
-        host.member.store(D, {1001: CLIENT}, 5, host.now)
+        host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
         host.now = LAST_STORE
         with pytest.raises(FencedError):
-            host.member.store(D, {1001: CLIENT}, 5, host.now)
+            host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
         assert host.member.election(D).deadline == host.now
         host.member.tick(host.now)
         host.take()
         assert host.told == [Deactivate(D), Stored(D, durable=False)]
         with pytest.raises(FencedError):
-            host.member.store(D, {1001: CLIENT}, 5, host.now)
+            host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
 
     def test_a_deleted_node_is_no_longer_owned(self, host: Host) -> None:
         host.activate()
@@ -436,7 +436,7 @@ class TestGivingUp:
         host.answer(Look, FREE)
         assert host.told == [Deactivate(D)]
         with pytest.raises(FencedError):
-            host.member.store(D, {1001: CLIENT}, 5, host.now)
+            host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
 
     def test_nothing_more_is_stored_when_it_is_deleted_while_it_is_given_up(self, host: Host) -> None:
         host.activate()
@@ -444,7 +444,7 @@ class TestGivingUp:
         host.member.changed(D)
         host.answer(Look, FREE)
         with pytest.raises(FencedError):
-            host.member.store(D, {1001: CLIENT}, 5, host.now)
+            host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
 
     def test_a_destination_that_cannot_start_is_left_to_others(self, host: Host) -> None:
         host.activate()
@@ -474,7 +474,7 @@ class TestGivingUp:
     def test_a_stopped_one_is_released_with_its_cursors_stored(self, host: Host) -> None:
         host.activate()
         host.member.stop(D, host.now)
-        host.member.store(D, {1001: CLIENT}, 5, host.now)
+        host.member.store(D, Changes({1001: CLIENT}), 5, host.now)
         host.answer(Store, Done(8))
         assert host.told == [Deactivate(D), Stored(D, durable=True)]
         host.member.deactivated(D, host.now)

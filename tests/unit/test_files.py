@@ -12,7 +12,7 @@ from sluice.instance.files import make_private_folder
 from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.quarantine import Item, Quarantine, path_of
 from sluice.protocol.position import Position
-from sluice.store.cursor import Cursor, StoredClient
+from sluice.store.cursor import Changes, Cursor, StoredClient
 
 ITEM = Item("101/binlog.000001@1700000000:4:2", "shop", "orders", 30, 1_700_000_001, 101, 80, "no such table", "00ff")
 CLIENT = StoredClient(1001, "", Cursor("bin.000003", 4, 0, 101, "", Position("101", "bin.000003", 1_700_000_000, 4, 0)))
@@ -33,7 +33,7 @@ def modes(folder: Path) -> dict[str, str]:
 async def store(folder: Path) -> None:
     meta = FileMetaStore(folder, "shop", ("localhost", 3306), parse=True)
     epoch, _ = await meta.open()
-    await meta.write({1001: CLIENT}, epoch)
+    await meta.write(Changes({1001: CLIENT}), epoch)
     await meta.close()
     quarantine = Quarantine(path_of(folder, "shop"))
     quarantine.add(ITEM)

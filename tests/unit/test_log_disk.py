@@ -25,7 +25,7 @@ from sluice.instance.log import LogWriter, open_log
 from sluice.instance.meta.file import FileMetaStore
 from sluice.protocol.gtid import MysqlGtidSet
 from sluice.protocol.position import Position
-from sluice.store.cursor import Cursor, StoredClient
+from sluice.store.cursor import Changes, Cursor, StoredClient
 from sluice.store.cursors import Cursors
 from sluice.store.log import log as log_module
 from sluice.store.log.files import EntriesReader, read_block
@@ -391,7 +391,9 @@ async def live(disk: Disk, store: str, transactions: int) -> None:
                 await until(lambda: log.end == flow.place(flow.number))
             elif (place := disk.promised("given", len(disk.steps))) is not None:
                 with contextlib.suppress(OSError):  # the disk is full
-                    await meta.write({1001: StoredClient(1001, cursor=Cursor.at(place, executed(place)))}, epoch)
+                    await meta.write(
+                        Changes({1001: StoredClient(1001, cursor=Cursor.at(place, executed(place)))}), epoch
+                    )
                     disk.promise("saved", place)
         await until(lambda: log.end == last)
         await until(lambda: all(it.name.endswith(".zst.log") for it in log.extent.files[:-1]))

@@ -26,7 +26,8 @@ from sluice.instance.meta.nodes import NodeError
 from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.protocol.errors import ConfigError
 from sluice.protocol.position import Position
-from sluice.store.cursor import Cursor, StoredClient
+from sluice.store.cursor import Changes, Cursor, StoredClient
+from sluice.store.moves import Move, Reason
 
 POSITION = Position("101", "mariadb-bin.000003", 1_700_000_000, 1520, 0)
 CURSOR = Cursor("mariadb-bin.000003", 1489, 1_700_000_000_000, 101, "0-101-7", POSITION, POSITION)
@@ -61,6 +62,23 @@ def canals_file(*places: dict[str, object]) -> str:
     return json.dumps({"clientDatas": clients, "destination": "example"})
 
 
+async def test_jumps_are_read_again_and_outlive_their_client(tmp_path: Path) -> None:
+    move = Move(Reason.SEEK, "a", "b", "alice", 1)
+    async with opened(tmp_path) as (store, epoch, _):
+        await store.write(Changes({1001: CLIENT}, {1001: [move]}), epoch)
+        await store.write(Changes({1001: None}, {1002: [move, move]}), epoch)
+    async with opened(tmp_path) as (store, epoch, clients):
+        assert clients == []
+        assert store.moves == {1001: (move,), 1002: (move, move)}
+        await store.write(Changes({}, {1001: ()}), epoch)
+    data = path(tmp_path).read_text()
+    assert json.loads(data)["sluice"]["moves"].keys() == {"1002"}
+    path(tmp_path).write_text(data.replace('"seek"', '"sought"'))
+    with pytest.raises(ConfigError, match="is not a file of subscriptions"):
+        async with opened(tmp_path):
+            pass
+
+
 async def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     without_cursor = StoredClient(
         -5,
@@ -72,10 +90,10 @@ async def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     )
     async with opened(tmp_path) as (store, epoch, clients):
         assert (epoch, clients) == (1, [])
-        await store.write({1001: CLIENT, -5: without_cursor}, 1)
+        await store.write(Changes({1001: CLIENT, -5: without_cursor}), 1)
     async with opened(tmp_path) as (store, epoch, clients):
         assert (epoch, clients) == (2, [CLIENT, without_cursor])
-        await store.write({-5: None}, 2)
+        await store.write(Changes({-5: None}), 2)
     async with opened(tmp_path) as (_, epoch, clients):
         assert (epoch, clients) == (3, [CLIENT])
 
@@ -87,14 +105,14 @@ async def test_epoch_is_durable_before_the_first_batch(tmp_path: Path) -> None:
 
 async def test_epoch_that_the_marks_have_reached_is_kept(tmp_path: Path) -> None:
     async with opened(tmp_path) as (store, _, _):
-        await store.write({}, 5)
+        await store.write(Changes({}), 5)
     async with opened(tmp_path) as (_, epoch, _):
         assert epoch == 6
 
 
 async def test_file_is_canals(tmp_path: Path) -> None:
     async with opened(tmp_path) as (store, _, _):
-        await store.write({1001: CLIENT}, 1)
+        await store.write(Changes({1001: CLIENT}), 1)
     assert json.loads(path(tmp_path).read_text()) == {
         "clientDatas": [
             {
@@ -121,7 +139,7 @@ async def test_file_is_canals(tmp_path: Path) -> None:
 async def test_how_far_back_a_cursor_goes_is_kept(tmp_path: Path) -> None:
     client = replace(CLIENT, cursor=replace(CURSOR, restart=replace(POSITION, begin=4)))
     async with opened(tmp_path) as (store, _, _):
-        await store.write({1001: client}, 1)
+        await store.write(Changes({1001: client}), 1)
     async with opened(tmp_path) as (_, _, clients):
         assert clients == [client]
 
@@ -151,7 +169,7 @@ async def test_cursor_of_canal_whose_file_has_no_number_stands_before_all_others
     store = FileMetaStore(tmp_path, "example", ("localhost", 3306), parse=True)
     epoch, clients = await store.open()
     assert [client.cursor and client.cursor.order for client in clients] == [(3, 4, 0), (0, 4, 0)]
-    await store.write({client.client_id: client for client in clients}, epoch)
+    await store.write(Changes({client.client_id: client for client in clients}), epoch)
     await store.close()
 
 
@@ -265,7 +283,7 @@ async def test_a_file_keeps_the_place_where_the_configuration_wants_it(
     assert MetaKind.FILE.make is not None
     store = MetaKind.FILE.make(config)
     epoch, _ = await store.open()
-    await store.write({1001: CLIENT}, epoch)
+    await store.write(Changes({1001: CLIENT}), epoch)
     await store.close()
     assert store.place == (CURSOR if log_position == "parse" else None)
 
@@ -274,15 +292,15 @@ async def test_memory_forgets_the_clients_and_keeps_epochs_apart() -> None:
     store = MemoryMetaStore()
     epoch, clients = await store.open()
     assert clients == []
-    await store.write({1001: CLIENT}, epoch)
+    await store.write(Changes({1001: CLIENT}), epoch)
     assert await store.open() == (epoch + 1, [])
-    await store.write({}, epoch + 10)
+    await store.write(Changes({}), epoch + 10)
     assert await store.open() == (epoch + 11, [])
 
 
 async def test_client_that_subscribes_again_has_the_address_of_the_source_as_it_is_now(tmp_path: Path) -> None:
     async with opened(tmp_path) as (store, epoch, _):
-        await store.write({1001: CLIENT}, epoch)
+        await store.write(Changes({1001: CLIENT}), epoch)
 
     def address() -> object:
         (client,) = json.loads(path(tmp_path).read_text())["clientDatas"]
@@ -291,8 +309,8 @@ async def test_client_that_subscribes_again_has_the_address_of_the_source_as_it_
     elsewhere = FileMetaStore(tmp_path, "example", ("other", 3307))
     epoch, _ = await elsewhere.open()
     assert address() == {"address": "localhost", "port": 3306}
-    await elsewhere.write({1001: None}, epoch)
-    await elsewhere.write({1001: CLIENT}, epoch)
+    await elsewhere.write(Changes({1001: None}), epoch)
+    await elsewhere.write(Changes({1001: CLIENT}), epoch)
     await elsewhere.close()
     assert address() == {"address": "other", "port": 3307}
 
@@ -303,10 +321,10 @@ def open_files() -> int:
 
 async def test_writing_keeps_no_file_open(tmp_path: Path) -> None:
     async with opened(tmp_path) as (store, epoch, _):
-        await store.write({1001: CLIENT}, epoch)
+        await store.write(Changes({1001: CLIENT}), epoch)
         before = open_files()
         for _ in range(5):
-            await store.write({1001: CLIENT}, epoch)
+            await store.write(Changes({1001: CLIENT}), epoch)
         assert open_files() == before
 
 
@@ -317,8 +335,8 @@ async def test_place_of_the_clients_is_kept_in_canals_file_when_they_are_gone(tm
     first = store()
     epoch, _ = await first.open()
     assert first.place is None
-    await first.write({1001: CLIENT}, epoch)
-    await first.write({1001: None}, epoch)
+    await first.write(Changes({1001: CLIENT}), epoch)
+    await first.write(Changes({1001: None}), epoch)
     await first.close()
     second = store()
     assert (await second.open())[1] == []
@@ -338,7 +356,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from sluice.instance.meta.file import FileMetaStore
-from sluice.store.cursor import Cursor, StoredClient
+from sluice.store.cursor import Changes, Cursor, StoredClient
 
 async def main():
     store = FileMetaStore(Path(sys.argv[1]), "example", ("localhost", 3306))
@@ -348,7 +366,7 @@ async def main():
     while True:
         number += 1
         client = StoredClient(1001, "x" * (number % 1000), Cursor("binlog.000001", number, 0, 1))
-        await store.write({1001: client}, epoch)
+        await store.write(Changes({1001: client}), epoch)
         print(number, flush=True)
 
 asyncio.run(main())
@@ -374,7 +392,7 @@ def test_file_is_whole_after_kill_at_any_moment(tmp_path: Path) -> None:
 
 async def test_a_cursor_without_a_time_is_written_with_one_for_canal_takes_0_for_no_cursor(tmp_path: Path) -> None:
     async with opened(tmp_path) as (store, _, _):
-        await store.write({1001: StoredClient(1001, "", replace(CURSOR, timestamp=0))}, 1)
+        await store.write(Changes({1001: StoredClient(1001, "", replace(CURSOR, timestamp=0))}), 1)
     (client,) = json.loads(path(tmp_path).read_text())["clientDatas"]
     assert client["cursor"]["postion"]["timestamp"] == POSITION.created * 1000
 
@@ -397,7 +415,7 @@ async def test_a_file_is_on_disk_before_it_takes_the_place_of_the_old_one_and_it
     async with opened(tmp_path) as (store, _, _):
         monkeypatch.setattr(os, "fsync", spy_fsync)
         monkeypatch.setattr(Path, "replace", spy_replace)
-        await store.write({1001: CLIENT}, 1)
+        await store.write(Changes({1001: CLIENT}), 1)
         monkeypatch.undo()
     assert done == ["fsync meta.tmp", "replace meta.dat", "fsync example"]
 
@@ -406,7 +424,7 @@ async def test_which_of_several_sources_is_read_is_kept_and_cursors_are_of_that(
     chosen = InUse("db2:3307", "0-1-4-5")
     async with opened(tmp_path) as (store, epoch, _):
         assert store.source is None
-        await store.write({1001: CLIENT}, epoch)
+        await store.write(Changes({1001: CLIENT}), epoch)
         await store.keep_source(chosen, epoch)
     async with opened(tmp_path) as (store, epoch, clients):
         assert store.source == chosen

@@ -246,8 +246,7 @@ class PatienceMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.cursors.give_back(set(self.clients))
-        stored = [client for client in self.cursors.take_changes().values() if client]
+        stored = self.cursors.stored()
         first = earliest([client.cursor for client in stored if client.cursor])
         begin = index_of(first.position) if first and first.position else self.feed.base
         for client in stored:
@@ -316,6 +315,7 @@ class PatienceMachine(RuleBasedStateMachine):
     def unsubscribe(self, data: st.DataObject) -> None:
         client_id = data.draw(st.sampled_from(sorted(self.clients)))
         self.cursors.unsubscribe(client_id)
+        self.cursors.end_store(self.cursors.take_changes(), durable=True)
         del self.clients[client_id]
         self.tend()
 

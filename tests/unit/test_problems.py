@@ -23,6 +23,7 @@ STATUSES = {
     "stale-session": 409,
     "unknown-snapshot": 404,
     "snapshot-running": 409,
+    "gap": 409,
     "filter-matches-nothing": 409,
     "bad-position": 422,
     "source-changed": 409,

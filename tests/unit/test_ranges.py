@@ -214,7 +214,7 @@ def test_what_an_earlier_life_gave_can_be_acked_in_the_next() -> None:
     old.cursors.subscribe(CLIENT, now=NOW)
     old.put(b"one")
     given = old.mark(0)
-    stored = old.cursors.take_changes()[CLIENT]
+    stored = old.cursors.take_changes().clients[CLIENT]
     assert isinstance(stored, StoredClient)
 
     new = Setup()
@@ -505,7 +505,7 @@ def lose_reader(cursors: Cursors) -> None:
 
 def test_position_of_an_earlier_life_beyond_where_a_reader_meets_the_ring_is_acked_in_the_ring() -> None:
     behind = Behind()
-    (stored,) = (it for it in behind.cursors.take_changes().values() if it and it.client_id == CLIENT)
+    (stored,) = (it for it in behind.cursors.take_changes().clients.values() if it and it.client_id == CLIENT)
     behind.cursors.unsubscribe(CLIENT)
     behind.cursors.restore(stored, NOW)
     behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
@@ -517,7 +517,7 @@ def test_position_of_an_earlier_life_beyond_where_a_reader_meets_the_ring_is_ack
     assert behind.cursors.status(CLIENT).acked == acked
     assert not behind.cursors.ack_to(CLIENT, late, now=NOW)
     assert behind.cursors.status(CLIENT).acked == behind.main.at(6)
-    changed = behind.cursors.take_changes()[CLIENT]
+    changed = behind.cursors.take_changes().clients[CLIENT]
     assert changed is not None
     assert changed.cursor is not None
     assert changed.cursor.delivered == behind.main.position(6)

@@ -13,6 +13,7 @@ from sluice.protocol.position import Position
 from sluice.store.batch import Batch
 from sluice.store.cursor import StoredClient, earliest
 from sluice.store.cursors import Cursors
+from sluice.store.moves import MOST_MOVES
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 from sluice.store.track import TableFilter
@@ -79,6 +80,7 @@ class RingMachine(RuleBasedStateMachine):
         self.in_transaction = False
         self.clients: dict[int, Client] = {}
         self.old_ids: set[int] = set()
+        self.unstored: set[int] = set()
         self.now = 0.0
         self.open(1, {}, 0)
 
@@ -216,10 +218,38 @@ class RingMachine(RuleBasedStateMachine):
     def unsubscribe(self, client_id: int) -> None:
         if client_id in self.clients:
             self.cursors.unsubscribe(client_id)
+            self.unstored.add(client_id)
             self.old_ids |= {mark.batch.batch_id for mark in self.clients.pop(client_id).marks}
         else:
             with pytest.raises(NotSubscribedError):
                 self.cursors.unsubscribe(client_id)
+
+    @rule(client_id=CLIENTS, share=st.floats(0, 1))
+    def seek(self, client_id: int, share: float) -> None:
+        client = self.clients.get(client_id)
+        if client is None:
+            return
+        places = [self.base + self.ring.first, self.next]
+        places += [i + 1 for i in range(*places) if self.entries[i].boundary]
+        places = [it for it in places if it == 0 or self.entries[it - 1].boundary]
+        if not places:
+            return
+        index = places[int(share * (len(places) - 1))]
+        acked = index_of(Position.parse(self.cursors.status(client_id).acked or str(place(client.ack))))
+        jumps = any(it < index for it in self.visible(acked, TABLES[client.filter]))
+        known = self.cursors.gate.moves.get(client_id, ())
+        self.cursors.seek(client_id, place(index), memory="", now=self.now)
+        assert len(self.cursors.gate.moves.get(client_id, ())) == min(len(known) + jumps, MOST_MOVES)
+        if jumps:
+            self.unstored.add(client_id)
+        self.old_ids |= {mark.batch.batch_id for mark in client.marks}
+        self.clients[client_id] = Client(client.filter, index, index)
+
+    @rule(durable=st.booleans())
+    def store(self, durable: bool) -> None:
+        self.cursors.end_store(self.cursors.take_changes(), durable=durable)
+        if durable:
+            self.unstored.clear()
 
     @rule(client_id=CLIENTS, limit=st.integers(1, 8))
     def get(self, client_id: int, limit: int) -> None:
@@ -231,8 +261,9 @@ class RingMachine(RuleBasedStateMachine):
         expected = self.visible(client.get, TABLES[client.filter])[:limit]
         batch = self.cursors.get(client_id, max_entries=limit, now=self.now)
         if batch is None:
-            assert expected == []
+            assert expected == [] or client_id in self.unstored
             return
+        assert client_id not in self.unstored, "nothing is given before the jump before it is stored"
         assert b"".join(batch.slices) == b"".join(self.entries[index].data for index in expected)
         assert batch.entries == len(expected)
         assert batch.batch_id // 10**9 == self.epoch
@@ -314,14 +345,13 @@ class RingMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """A new life begins at the earliest stored cursor and goes on from there."""
-        self.cursors.take_changes()
-        self.cursors.give_back(set(self.clients))
-        stored = {client_id: client for client_id, client in self.cursors.take_changes().items() if client}
+        stored = {client.client_id: client for client in self.cursors.stored()}
         assert stored.keys() == self.clients.keys()
         cursors = [client.cursor for client in stored.values() if client.cursor]
         first = earliest(cursors)
         begin = index_of(first.position) if first and first.position else self.base + self.ring.first
         self.ring.close()
+        self.unstored.clear()
         self.open(self.epoch + 1, stored, begin)
         for client_id, client in self.clients.items():
             cursor = stored[client_id].cursor
@@ -355,9 +385,7 @@ class RingMachine(RuleBasedStateMachine):
     @invariant()
     def cursors_stand_at_boundaries_and_lose_nothing(self) -> None:
         for client_id, client in self.clients.items():
-            self.cursors.give_back({client_id})
-            stored = self.cursors.take_changes()[client_id]
-            assert stored is not None
+            stored = next(it for it in self.cursors.stored() if it.client_id == client_id)
             if stored.cursor is None or stored.cursor.position is None:
                 continue
             index = index_of(stored.cursor.position)

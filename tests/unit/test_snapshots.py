@@ -131,7 +131,7 @@ def test_an_ack_brings_the_snapshot_forward_in_order(taken: Taken) -> None:
     assert taken.progress == [(None, 0, False), (None, 0, False)]
     taken.cursors.take_changes()
     taken.ack(first)
-    assert list(taken.cursors.take_changes()) == [CLIENT]
+    assert list(taken.cursors.take_changes().clients) == [CLIENT]
     assert taken.progress[0] == (("'b'",), 2, False)
     taken.ack(second)
     assert taken.progress[0] == (("'c'",), 3, True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ....login.topic import SLICE, Topic
-from ....protocol.errors import ConfigError, SluiceError, SourceChangedError, UnknownTableError
+from ....protocol.errors import ConfigError, PurgedError, SluiceError, SourceChangedError, UnknownTableError
 from ....protocol.gtid import GtidSet
 from ....protocol.position import Position
 from ....store.cursor import Cursor
@@ -201,10 +201,11 @@ class KafkaParser:
         start, stager = self._resumption(topic) if self._begun else self._first_held(topic), self._stager
         if start.gap:
             logger.warning("going on with the oldest record, as configured: %s", start.gap)
-        stager.begin(start.commit_ts, start.skipped, start.gap)
+            self.failure = PurgedError(start.gap)
+        stager.begin(start.commit_ts, start.skipped, start.gap if self._begun else "")
         topic.seek(start.offset)
         self._connections += 1
-        if not self._begun:
+        if start.gap or not self._begun:
             self._begun = True
             self._on_begin(position_of(self._config, start.commit_ts + 1, start.skipped), None)
         while not self._stopping.is_set() and not stager.is_done:

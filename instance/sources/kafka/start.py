@@ -71,7 +71,7 @@ def find_first(
         if place == OLDEST:
             purged = [it for it in refused.values() if isinstance(it, PurgedError)]
             if start is None and purged:
-                start = Start(topic.bounds()[0], 0, gap=str(purged[0]))
+                start = Start(topic.bounds()[0], 0)
             continue
         try:
             found = find(topic, config, place)

@@ -115,6 +115,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         self._purged = ""  # the text of the error, when the last attempt found its place purged
         self._failure: SluiceError | None = None
         self._begun = False
+        self._is_after_gap = False  # it goes on after changes that were purged
         self._first: Position | None = None  # where the stream begins
         self._in_part: tuple[Position, tuple[int, int] | None] | None = None  # what was put in part, see ParserStatus
         self._connections = 0
@@ -463,10 +464,13 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         finder = self._finder(binlog)
         if self._purged and self._config.auto_reset_latest_pos_mode:
             logger.warning("going on at the current end, as configured, without what is purged")
-            self._control.pending_gap, self._purged = self._purged, ""
+            purged, self._purged, self._is_after_gap = self._purged, "", True
+            end, read = finder.end(), None if self._start is None else self._start.position
+            if self._begun:  # else nothing was given yet of what would come before the marker
+                self._control.pending_gap = f"changes from {read} to {end.position or 'the end'}: {purged}"
             kept = {place: error for place, error in self._refused.items() if not isinstance(error, PurgedError)}
             self._refused = kept  # the others go on after the gap
-            return finder.end()
+            return end
         start = self._start if self._begun else None  # until it has begun, other places may be asked for
         if start is None:
             return self._first_held(finder)
@@ -571,7 +575,9 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
                 self._control.prepared.begin(position, _restart_of(start, position))
             if self._on_begin is not None:
                 self._on_begin(position, start.gtids)
-        self._failure = None
+        elif self._is_after_gap and self._on_begin is not None:
+            self._on_begin(start.position, start.gtids)
+        self._failure, self._is_after_gap = None, False
         self._set_state("running", "")
 
 

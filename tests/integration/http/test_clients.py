@@ -59,6 +59,21 @@ class TestSubscriptions:
             assert numbers(Messages.FromString(response.body)) == expected
         assert await api.problem("POST", f"{CLIENT}/skip", 422, json={"position": "x"}) == "bad-position"
 
+    async def test_what_is_passed_over_is_said_and_listed(self, api: Api) -> None:
+        await api.call("POST", "/v1/destinations/example/clients/2/subscribe")  # holds what was put
+        api.source.put(3)
+        view = (await api.call("POST", f"{CLIENT}/seek", json={"start": "latest"})).json()
+        passed = view["passedOver"]
+        assert (passed["reason"], passed["state"], passed["rows"]) == ("seek", "asked", 3)
+        assert passed["text"] == f"3 rows from {passed['before']} to {view['position']}: seek"
+        assert passed["who"] == "no token, 127.0.0.1"
+        assert (await api.call("POST", f"{CLIENT}/seek", json={"start": "earliest"})).json()["passedOver"] is None
+        await api.call("POST", f"{CLIENT}/getWithoutAck")
+        await api.call("POST", f"{CLIENT}/ack", status=204, json={"position": view["position"], "operator": True})
+        moves = (await api.call("GET", "/v1/destinations/example/moves")).json()
+        assert [(it["clientId"], it["reason"], it["rows"]) for it in moves] == [(1001, "seek", 3), (1001, "ack", 3)]
+        assert (await api.call("POST", f"{CLIENT}/gaps/confirm")).json() == {"confirmed": 0}
+
     async def test_a_cursor_is_not_moved_to_a_time_that_may_be_before_what_is_stored(self, api: Api) -> None:
         api.source.put()
         assert await api.problem("POST", f"{CLIENT}/seek", 410, json={"start": {"timestamp": 1}}) == "purged"

@@ -15,6 +15,7 @@ def destination(state: str = "running", *clients: dict[str, Any], error: str = "
         "active": active,
         "clients": list(clients),
         "outputs": [],
+        "gaps": [],
     }
 
 

@@ -1,0 +1,273 @@
+"""The gate: which moves of a client's place are written down, who is told of them, and until when they stay open."""
+
+import json
+
+import pytest
+
+from sluice.protocol.errors import BadPositionError, GapError
+from sluice.protocol.position import Position
+from sluice.store.batch import Batch, RangeLimits
+from sluice.store.cursor import Cursor, StoredClient
+from sluice.store.cursors import Cursors
+from sluice.store.moves import MOST_LEFT, MOST_MOVES, By, Gate, Move, MoveState, Reason
+from sluice.store.ring import Ring
+from tests.stream import FILE, SERVER_ID, Stream, entries
+from tests.unit.test_cursors import markers, one_table, put, store
+
+CLIENT = 1001
+NOW = 1000.0
+ALICE = By("token alice, 10.0.0.7", 1_700_000_000.0)
+
+
+def move(reason: Reason = Reason.SEEK, **more: object) -> Move:
+    return Move(reason, **{"before": "a", "after": "b", "who": "w", "time": 1, **more})  # type: ignore[arg-type]
+
+
+def gap(**more: object) -> Move:
+    return move(Reason.PURGE, **{"state": MoveState.OPEN, **more})
+
+
+@pytest.fixture
+def stream() -> Stream:
+    return Stream(Ring(64))
+
+
+@pytest.fixture
+def cursors(stream: Stream) -> Cursors:
+    """Three transactions of three entries; the client has acked the first."""
+    cursors = Cursors(stream.ring, epoch=1, compile_filter=one_table)
+    cursors.begin(stream.end, None)
+    cursors.subscribe(CLIENT, now=NOW)
+    for name in (b"one", b"two", b"three"):
+        put(cursors, stream, name)
+    cursors.ack(CLIENT, get(cursors, 3).batch_id, now=NOW)
+    store(cursors)
+    return cursors
+
+
+def get(cursors: Cursors, limit: int = 0) -> Batch:
+    batch = cursors.get(CLIENT, now=NOW, max_entries=limit)
+    assert batch is not None
+    return batch
+
+
+def only(cursors: Cursors) -> Move:
+    (found,) = cursors.gate.moves[CLIENT]
+    return found
+
+
+class TestWhatIsWrittenDown:
+    def test_an_ack_is_not(self, cursors: Cursors) -> None:
+        assert not cursors.gate.moves
+
+    def test_a_cursor_that_was_moved_forward_is_with_what_was_passed_over(
+        self, cursors: Cursors, stream: Stream
+    ) -> None:
+        cursors.seek(CLIENT, "latest", memory="", now=NOW, by=ALICE, held=True)
+        found = only(cursors)
+        assert (found.reason, found.state) == (Reason.SEEK, MoveState.ASKED)
+        assert (found.before, found.after) == (str(stream.position(3)), str(stream.end))
+        assert (found.who, found.time, found.held) == (ALICE.who, 1_700_000_000_000, True)
+        assert found.rows == 2
+
+    def test_a_cursor_that_was_moved_over_nothing_is_not(self, cursors: Cursors, stream: Stream) -> None:
+        cursors.seek(CLIENT, str(stream.position(3)), memory="", now=NOW, by=ALICE)
+        cursors.seek(CLIENT, "latest", memory="", now=NOW, by=ALICE, is_confirmed=True)
+        assert not cursors.gate.moves
+
+    def test_a_transaction_that_was_skipped_is(self, cursors: Cursors, stream: Stream) -> None:
+        cursors.skip(CLIENT, stream.position(4), now=NOW, by=ALICE)
+        found = only(cursors)
+        assert (found.reason, found.state, found.rows) == (Reason.SKIP, MoveState.ASKED, 1)
+        assert (found.before, found.after) == (str(stream.position(3)), str(stream.position(6)))
+
+    def test_what_an_operator_acks_is_but_not_what_the_client_does(self, cursors: Cursors, stream: Stream) -> None:
+        get(cursors)
+        cursors.ack_to(CLIENT, stream.position(6), now=NOW)
+        assert not cursors.gate.moves
+        cursors.ack_to(CLIENT, stream.position(9), now=NOW, by=ALICE)
+        found = only(cursors)
+        assert (found.reason, found.rows, found.who) == (Reason.ACK, 1, ALICE.who)
+
+    def test_a_client_that_leaves_is_and_where_it_comes_back(self, cursors: Cursors, stream: Stream) -> None:
+        cursors.unsubscribe(CLIENT, by=ALICE)
+        assert (only(cursors).reason, only(cursors).before, only(cursors).after) == (
+            Reason.UNSUBSCRIBE,
+            str(stream.position(3)),
+            "",
+        )
+        cursors.subscribe(CLIENT, start="latest", now=NOW)
+        assert (only(cursors).after, only(cursors).state) == (str(stream.end), MoveState.ASKED)
+
+
+class TestAClientThatExpired:
+    def expire(self, cursors: Cursors) -> None:
+        cursors.subscribe(CLIENT, expire_after=60, now=NOW)
+        assert cursors.expire(NOW + 61, ALICE) == [CLIENT]
+
+    def test_is_no_gap_as_long_as_it_does_not_come_back(self, cursors: Cursors) -> None:
+        self.expire(cursors)
+        assert only(cursors).state is MoveState.ASKED
+        assert not cursors.gate.is_unsettled(CLIENT)
+
+    def test_has_a_gap_when_it_comes_back_elsewhere(self, cursors: Cursors, stream: Stream) -> None:
+        self.expire(cursors)
+        cursors.subscribe(CLIENT, start="latest", now=NOW)
+        (found,) = cursors.gate.gaps(CLIENT)
+        assert (found.reason, found.before, found.after) == (Reason.EXPIRE, str(stream.position(3)), str(stream.end))
+
+    def test_has_none_when_it_comes_back_where_it_was(self, cursors: Cursors, stream: Stream) -> None:
+        cursors.subscribe(CLIENT + 1, now=NOW + 61)
+        self.expire(cursors)
+        cursors.subscribe(CLIENT, start=str(stream.position(3)), now=NOW)
+        assert not cursors.gate.gaps(CLIENT)
+
+
+class TestAGap:
+    @pytest.fixture
+    def stream(self) -> Stream:
+        return Stream(Ring(64), events=30)
+
+    @pytest.fixture
+    def cursors(self, stream: Stream) -> Cursors:
+        """The source has purged what the client has not got; two transactions have come since."""
+        cursors = Cursors(stream.ring, epoch=2, compile_filter=one_table, catches_up=True)
+        lost = Stream(Ring(64), events=0)
+        cursors.restore(StoredClient(CLIENT, "", Cursor(FILE, 4, 0, SERVER_ID, "", lost.position(3))), NOW)
+        cursors.begin(stream.end, None)
+        cursors.advance(NOW)
+        self.begin = stream.end
+        assert cursors.pass_gap("the source has purged it", None, stream.end, ALICE) == [CLIENT]
+        put(cursors, stream, b"one")
+        put(cursors, stream, b"two")
+        return cursors
+
+    def test_is_stored_before_anything_after_it_is_given(self, cursors: Cursors) -> None:
+        assert cursors.get(CLIENT, now=NOW) is None
+        changes = cursors.take_changes()
+        assert [it.reason for it in changes.moves[CLIENT]] == [Reason.PURGE]
+        assert cursors.get(CLIENT, now=NOW) is None, "it is not stored yet"
+        cursors.end_store(changes, durable=False)
+        assert cursors.get(CLIENT, now=NOW) is None, "it could not be stored"
+        store(cursors)
+        assert get(cursors)
+
+    def test_is_told_by_a_marker_in_a_batch_of_its_own(self, cursors: Cursors) -> None:
+        store(cursors)
+        batch = get(cursors)
+        (text,) = markers(batch)
+        assert (batch.entries, batch.rows) == (1, 0)
+        assert batch.from_ == batch.to == str(self.begin)
+        assert text.endswith(f"to {self.begin}: purge (the source has purged it)")
+        assert entries(get(cursors, 3).slices) == [b"begin", b"one", b"end"]
+
+    def test_is_told_again_until_the_marker_is_acked(self, cursors: Cursors) -> None:
+        store(cursors)
+        assert markers(get(cursors))
+        cursors.rollback(CLIENT, now=NOW)
+        cursors.ack(CLIENT, get(cursors).batch_id, now=NOW)
+        assert only(cursors).state is MoveState.TOLD
+        assert cursors.gate.gaps(CLIENT), "it stays open until somebody confirms it"
+        store(cursors)
+        assert entries(get(cursors).slices)[1] == b"one"
+
+    def test_is_confirmed_with_or_without_the_marker(self, cursors: Cursors) -> None:
+        assert cursors.confirm_gaps(CLIENT) == 1
+        assert cursors.confirm_gaps(CLIENT) == 0
+        assert only(cursors).state is MoveState.CONFIRMED
+        store(cursors)
+        assert entries(get(cursors).slices)[1] == b"one"
+
+    def test_is_confirmed_by_a_client_that_leaves(self, cursors: Cursors) -> None:
+        cursors.unsubscribe(CLIENT)
+        assert not cursors.gate.gaps(CLIENT)
+        assert not cursors.gate.is_unsettled(CLIENT)
+
+    def test_skipping_at_its_marker_settles_that_alone(self, cursors: Cursors, stream: Stream) -> None:
+        store(cursors)
+        get(cursors)
+        assert cursors.skip(CLIENT, self.begin, now=NOW) == self.begin
+        assert only(cursors).state is MoveState.TOLD
+        store(cursors)
+        assert entries(get(cursors, 3).slices) == [b"begin", b"one", b"end"]
+
+    def test_skipping_the_transaction_after_it_leaves_the_marker(self, cursors: Cursors, stream: Stream) -> None:
+        store(cursors)
+        cursors.skip(CLIENT, stream.position(31), now=NOW)
+        store(cursors)
+        assert markers(get(cursors))
+        assert entries(get(cursors).slices) == [b"begin", b"two", b"end"]
+
+    def test_a_range_is_refused_until_it_is_confirmed(self, cursors: Cursors) -> None:
+        with pytest.raises(GapError, match=r"client 1001 does not get changes from .*: purge"):
+            cursors.mark_range(CLIENT, self.begin, RangeLimits(), now=NOW)
+        cursors.confirm_gaps(CLIENT)
+        store(cursors)
+        found = cursors.mark_range(CLIENT, self.begin, RangeLimits(), now=NOW)
+        assert found is not None
+        assert found.rows == 2
+
+    def test_the_next_life_tells_it_as_well(self, cursors: Cursors, stream: Stream) -> None:
+        stored = {it: [Move.of(one.stored()) for one in all_] for it, all_ in cursors.take_changes().moves.items()}
+        again = Cursors(Ring(64), epoch=3, compile_filter=one_table, gate=Gate(stored))
+        again.restore(StoredClient(CLIENT, "", Cursor.at(self.begin)), NOW)
+        again.begin(self.begin, None)
+        again.advance(NOW)
+        assert markers(get(again))
+
+
+class TestTheRecords:
+    def test_are_read_as_they_were_written(self) -> None:
+        for it in (move(), gap(detail="x", rows=0, held=True, joined=7)):
+            assert Move.of(json.loads(json.dumps(it.stored()))) == it
+
+    @pytest.mark.parametrize("data", [{}, {"reason": "no", "time": 1, "state": "asked", "held": True}, {"time": "x"}])
+    def test_that_are_something_else_are_refused(self, data: dict[str, object]) -> None:
+        with pytest.raises((ValueError, KeyError)):
+            Move.of(data)
+
+    def test_are_bounded_and_history_is_joined_before_gaps(self) -> None:
+        gate = Gate()
+        gate.jump(CLIENT, gap(before="first"))
+        for number in range(2 * MOST_MOVES):
+            gate.jump(CLIENT, move(before=str(number), after=str(number + 1), rows=1))
+        moves = gate.moves[CLIENT]
+        assert len(moves) == MOST_MOVES
+        assert moves[0] == gap(before="first")
+        assert (moves[1].before, moves[1].rows, moves[1].joined) == ("0", MOST_MOVES + 2, MOST_MOVES + 2)
+
+    def test_of_too_many_gaps_are_joined_and_stay_open(self) -> None:
+        gate = Gate()
+        for number in range(MOST_MOVES + 1):
+            gate.jump(CLIENT, gap(before=str(number), after=str(number + 1)))
+            gate.tell(CLIENT, gate.untold(CLIENT)[-1:] if number == 1 else ())
+        first, *rest = gate.gaps(CLIENT)
+        assert (first.before, first.after, first.joined, first.state) == ("0", "2", 2, MoveState.OPEN)
+        assert len(rest) == MOST_MOVES - 1
+
+    def test_of_clients_that_left_are_bounded_but_not_those_with_open_gaps(self) -> None:
+        gate = Gate({0: [gap(), move(Reason.EXPIRE, after="", time=0)]})
+        for client_id in range(1, MOST_LEFT + 2):
+            gate.jump(client_id, move(Reason.UNSUBSCRIBE, after="", time=client_id))
+        assert len(gate.moves) == MOST_LEFT + 1
+        assert 0 in gate.moves
+        assert 1 not in gate.moves
+        assert gate.take_changes()[1] == ()
+
+    def test_have_short_texts(self) -> None:
+        gate = Gate()
+        gate.jump(CLIENT, move(who="w" * 10_000, detail="d" * 10_000))
+        assert len(gate.moves[CLIENT][0].who) == len(gate.moves[CLIENT][0].detail) == 500
+
+
+def test_a_client_that_was_lost_when_it_left_is_unsettled_until_it_says_what_becomes_of_that() -> None:
+    gate = Gate()
+    gate.jump(CLIENT, move(Reason.UNSUBSCRIBE, after="", held=False))
+    assert gate.is_unsettled(CLIENT)
+    assert gate.confirm(CLIENT) == 1
+    assert not gate.is_unsettled(CLIENT)
+
+
+def test_a_place_outside_of_the_next_transaction_is_not_that_of_a_marker(cursors: Cursors, stream: Stream) -> None:
+    with pytest.raises(BadPositionError):
+        cursors.skip(CLIENT, Position.parse(str(stream.position(0))), now=NOW)

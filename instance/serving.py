@@ -456,14 +456,21 @@ class Serving(ABC):
         return read if read is not None and read.same_history(end) and read > end else end
 
     async def find_start(self, start: str | int) -> str | int | Cursor:
-        """Return where a client begins, as `Cursors.subscribe` takes it: for a time and ``oldest`` the source is asked.
+        """Return where a client begins, as `Cursors.subscribe` takes it.
+
+        The source is asked for a time, for ``oldest``, and for a place as it names it itself (``FILE:OFFSET``).
 
         Raises:
-            PurgedError: the source may have purged changes of that time.
+            PurgedError: the source may have purged changes of that time, or has purged the place.
+            BadPositionError: it is no place, or one inside a transaction.
             SourceError: it cannot be asked.
         """
         if isinstance(start, str):
-            return await self._oldest() if start == OLDEST_START else start
+            if start == OLDEST_START:
+                return await self._oldest()
+            if start in ("earliest", "latest") or "/" in start or ":" not in start:
+                return start
+            return await asyncio.to_thread(self.running_parser().find_place, start)
         if self.cursors.track.has_time(start, time.time()):  # noqa: TID251  beside that of events
             return start
         return await asyncio.to_thread(self.running_parser().find_place, start)

@@ -91,12 +91,16 @@ class Parser(Feed, Protocol):
     def end(self) -> Position:
         """Ask the source for its current end. Any thread may ask, and may have to wait. Raises SourceError."""
 
-    def find_place(self, milliseconds: int | None) -> Cursor:
-        """Ask the source for the place before its first transaction at or after a time, or for its oldest place.
+    def find_place(self, wanted: int | str | None) -> Cursor:
+        """Ask the source for the place before its first transaction at or after a time, or for another place.
 
-        The time is in ms since 1970; None asks for the oldest place. If nothing is so late, that is the end. Any thread
-        may ask, and may have to wait. Raises PurgedError if the source may have purged changes of that time, and
-        SourceError.
+        A time is in ms since 1970; if nothing is so late, that is the end. A text is ``FILE:OFFSET``, as the source
+        writes it, between two transactions; None asks for the oldest place. Any thread may ask, and may have to wait.
+
+        Raises:
+            PurgedError: the source may have purged changes of that time, or has purged the place.
+            BadPositionError: the text is something else, or lies inside a transaction: the error names its ends.
+            SourceError: it cannot be asked, or has no such place.
         """
 
     def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:

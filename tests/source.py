@@ -67,10 +67,10 @@ class Source:
         """There is none."""
         raise ConfigError("this source has no tables to read")
 
-    def find_place(self, milliseconds: int | None) -> Cursor:
+    def find_place(self, wanted: int | str | None) -> Cursor:
         """It has all from its first event on, and nothing of a time before that."""
-        if milliseconds is not None and milliseconds < FIRST:
-            raise PurgedError(f"the source has purged the binlog at the time {milliseconds} ms")
+        if isinstance(wanted, int) and wanted < FIRST:
+            raise PurgedError(f"the source has purged the binlog at the time {wanted} ms")
         return Cursor.at(Position("101", "bin.000001", FIRST // 1000, 4, 0))
 
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:

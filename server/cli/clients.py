@@ -1,7 +1,8 @@
 """The commands about the clients of a running server."""
 
+import contextlib
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from rich.table import Table
@@ -112,12 +113,15 @@ def _add_commands_about_batches(commands: Any) -> None:
         "place that Kafka has of it.",
         "sluice seek example 1001 earliest",
         "sluice seek example 1001 1/mysql-bin.000003@1767225600:4096:0",
+        "sluice seek example 1001 mysql-bin.000003:4096",
+        "sluice seek example 1001 2026-01-31T12:00",
     )
     add_client(seek)
     seek.add_argument(
         "place",
         metavar="PLACE",
-        help="a position, earliest (of what is stored), oldest (that the source has, too), or latest",
+        help="a position, FILE:OFFSET of the source, a time (2026-01-31T12:00), earliest (of what is stored), oldest"
+        " (that the source has, too), or latest",
     )
     add_server(seek)
 
@@ -218,8 +222,10 @@ def skip_command(options: Any) -> int:
 
 def seek_command(options: Any) -> int:
     """Move the cursor of a client."""
-    remote = remote_of(options)
-    view = remote.client_call(options.destination, options.client, "seek", {}, {"start": options.place}).json()
+    remote, start = remote_of(options), options.place
+    with contextlib.suppress(ValueError):  # else it is no time
+        start = {"timestamp": int(datetime.fromisoformat(start).astimezone().timestamp() * 1000)}
+    view = remote.client_call(options.destination, options.client, "seek", {}, {"start": start}).json()
     out.print(Text(f"client {options.client} goes on at {view['position'] or options.place}"))
     if (move := view["passedOver"]) is not None:
         out.print(Text(f"passed over: {move['text']}"))

@@ -420,6 +420,10 @@ def test_a_change_is_seen_acked_and_not_seen_again_after_a_restart(
         shown = serving.run("gaps", "list", "shop", "--all").splitlines()
         assert [line.rpartition(": ")[2] for line in shown[1::2]] == ["skip", "seek"]
         assert serving.run("gaps", "confirm", "shop", "1001") == "client 1001 has no open gap\n"
+        place = Position.parse(cursor)
+        for form in (f"{place.file}:{place.begin}", datetime.now(UTC).isoformat()):
+            serving.run("seek", "shop", "1001", form)
+        assert serving.call("GET", client)["lag"]["rows"] == 0
         serving.run("seek", "shop", "1001", "latest")
         cursor = serving.call("GET", client)["position"]
         refused = conf.run("seek", "shop", "1001", "nowhere", "--url", serving.url)

@@ -139,6 +139,35 @@ def test_a_purged_place_names_the_oldest_file_and_what_is_lost(fresh: Server, tm
 
 
 @pytest.mark.parametrize("own", ["mariadb118", "mysql97"], indirect=True)
+def test_a_place_is_found_as_the_source_names_it(fresh: Server, tmp_path: Path) -> None:
+    places = []
+    for number in (1, 2):
+        insert(fresh, number)
+        places.append(end(fresh)[:2])
+    (file, first), (_, second) = places
+    with Connection(config(fresh)) as connection:
+        finder = StartFinder(connection, config(fresh), lambda: Connection(config(fresh)))
+        assert [finder.at_text(f"{file}:{offset}").position for offset in (first, second)] == [
+            finder.position_of(file, offset) for offset in (first, second)
+        ]
+        for inside in (first + 1, second - 1):
+            with pytest.raises(BadPositionError, match=rf"name {file}:{first} or {file}:{second}, between which it is"):
+                finder.at_text(f"{file}:{inside}")
+        for text in ("nowhere", f"{file}:", ":4", f"{file}:-1", f"{file}:{10**30}", f"{file}:1e3"):
+            with pytest.raises(BadPositionError, match="nor FILE:OFFSET"):
+                finder.at_text(text)
+        with pytest.raises(SourceChangedError, match="ends at"):
+            finder.at_text(f"{file}:{second + 10_000}")
+        fresh.query("FLUSH BINARY LOGS")
+        with pytest.raises(BadPositionError, match=rf"the last one of the file ends at {file}:{second}"):
+            finder.at_text(f"{file}:{second + 5}")
+        assert finder.at_text(f"{end(fresh)[0]}:4").position is not None
+        fresh.purge_binlogs(end(fresh)[0])
+        with pytest.raises(PurgedError):
+            finder.at_text(f"{file}:{second}")
+
+
+@pytest.mark.parametrize("own", ["mariadb118", "mysql97"], indirect=True)
 def test_purged_gtids_are_purged(fresh: Server, tmp_path: Path) -> None:
     insert(fresh, 1)
     with Connection(config(fresh)) as connection:

@@ -81,9 +81,9 @@ class WrittenByTest:
         """There is none."""
         raise ConfigError("this source has no tables to read")
 
-    def find_place(self, milliseconds: int | None) -> Cursor:
+    def find_place(self, wanted: int | str | None) -> Cursor:
         """Say that it has all of a time from its second event on, and nothing older than its first."""
-        return Cursor.at(self.stream.position(4 + STEP * (milliseconds is not None)))
+        return Cursor.at(self.stream.position(4 + STEP * isinstance(wanted, int)))
 
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
         """Nothing is purged."""

@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ....login.topic import SLICE, Topic
-from ....protocol.errors import ConfigError, PurgedError, SluiceError, SourceChangedError, UnknownTableError
+from ....protocol.errors import (
+    BadPositionError,
+    ConfigError,
+    PurgedError,
+    SluiceError,
+    SourceChangedError,
+    UnknownTableError,
+)
 from ....protocol.gtid import GtidSet
 from ....protocol.position import Position
 from ....store.cursor import Cursor
@@ -86,10 +93,12 @@ class KafkaParser:
         with self._topic() as topic:
             return position_of(self._config, max(find_end(topic).commit_ts, self._stager.commit_ts) + 1)
 
-    def find_place(self, milliseconds: int | None) -> Cursor:
+    def find_place(self, wanted: int | str | None) -> Cursor:
         """See `sluice.instance.source.Parser.find_place`. Raises DecodeError, too."""
+        if isinstance(wanted, str):
+            raise BadPositionError(f"not a position, nor a time: {wanted[:200]!r}")
         with self._topic() as topic:
-            return Cursor.at(position_of(self._config, find_place(topic, milliseconds)))
+            return Cursor.at(position_of(self._config, find_place(topic, wanted)))
 
     def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
         """Return the columns of a table as its last change that was read has them. Raises UnknownTableError."""

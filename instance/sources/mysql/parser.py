@@ -172,11 +172,13 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         with self._binlog() as binlog:
             return self._finder(binlog).end_position(self._known_files())
 
-    def find_place(self, milliseconds: int | None) -> Cursor:
+    def find_place(self, wanted: int | str | None) -> Cursor:
         """See `sluice.instance.source.Parser.find_place`."""
         with self._binlog() as binlog:
             finder = self._finder(binlog)
-            return finder.oldest() if milliseconds is None else finder.at_time(milliseconds)
+            if isinstance(wanted, str):
+                return finder.at_text(wanted)
+            return finder.oldest() if wanted is None else finder.at_time(wanted)
 
     def _known_files(self) -> list[tuple[str, int]]:
         """Return the files that were read, with their times of creation."""

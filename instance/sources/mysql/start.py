@@ -388,6 +388,34 @@ class PlaceFinder(ABC):
         """Return the place before the first transaction at or after a time. Raises as `find`."""
         return _place_of(self._at_time(milliseconds))
 
+    def at_text(self, text: str) -> Cursor:
+        """Return the place ``FILE:OFFSET``, as the source names it in SHOW MASTER STATUS: between two transactions.
+
+        Raises BadPositionError if it is something else, or inside a transaction, and as `find`.
+        """
+        file, _, number = text.rpartition(":")
+        if not (file and number.isascii() and number.isdecimal() and len(number) < 19):
+            raise BadPositionError(f"not a position, nor FILE:OFFSET of the source: {text[:200]!r}")
+        offset = int(number)
+        self._check_file(file, offset)
+        begin = end = last = 0
+        with closing(self._walk(file)) as walk:
+            for event, position in walk:
+                if position.begin != end:
+                    begin, end = end, position.begin
+                if end >= offset:
+                    break
+                last = event.offset + event.length
+            else:
+                begin, end = end, last
+        if end != offset:
+            raise BadPositionError(
+                f"no transaction begins or ends at {text}: name {file}:{begin} or {file}:{end}, between which it is"
+                if offset < end
+                else f"no transaction begins or ends at {text}: the last one of the file ends at {file}:{end}"
+            )
+        return _place_of(self._at_boundary(file, offset))
+
     def oldest(self) -> Cursor:
         """Return the oldest place that the source has. Raises as `find`."""
         return _place_of(self._at_boundary(self._files()[0], FIRST_EVENT))

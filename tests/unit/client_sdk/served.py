@@ -84,9 +84,9 @@ class Source:
         """There is none."""
         raise ConfigError("this source has no tables to read")
 
-    def find_place(self, milliseconds: int | None) -> Cursor:
+    def find_place(self, wanted: int | str | None) -> Cursor:
         """It has all from its first event on."""
-        del milliseconds
+        del wanted
         return Cursor.at(Position.parse(position(0)))
 
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..protocol.errors import SluiceError, UnknownDestinationError
+from .caller import caller
 from .capacity import warn_of_shortages
 from .config import Configuration, Stamp, stamp_of
 
@@ -46,6 +47,7 @@ class Scanner:
 
     async def run(self) -> None:
         """Scan again and again, until cancelled. What is there at the first scan counts as started already."""
+        caller.set("canal.auto.scan")
         while True:
             await asyncio.sleep(self._configuration.server.auto_scan_interval)
             await self.scan()

@@ -21,6 +21,7 @@ MODULES = {
     "verify": ("verify",),
     "quarantine": ("quarantine",),
     "gaps": ("gaps",),
+    "audit": ("audit",),
     "log": ("log",),
     "schema": ("schema",),
     "source": ("source",),

@@ -67,9 +67,9 @@ class Remote:
             raise _refusal(response)
         return response
 
-    def call(self, method: str, *path: str) -> Any:
+    def call(self, method: str, *path: str, query: dict[str, str] | None = None) -> Any:
         """Make a call without body; the parts after the first are quoted. Return the JSON of the answer."""
-        return self.request(method, "/".join([path[0], *(quote(part, safe="") for part in path[1:])])).json()
+        return self.request(method, "/".join([path[0], *(quote(part, safe="") for part in path[1:])]), query).json()
 
     def client_call(
         self,

@@ -1,8 +1,10 @@
 """``sluice schema``: the history of the tables of a destination."""
 
+import getpass
 import json
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from ...instance.audit import Change, keep, path_of
 from ...protocol.errors import BadParameterError
 from ...protocol.position import Position
 from ..config import Configuration
@@ -153,6 +156,9 @@ def schema_import_command(options: Any) -> int:
     """Take over a history from JSON lines."""
     with options.file.open(encoding="utf-8") as file:
         count = _archive(options).replace(_parsed(options.file, file))
+    config = Configuration(options.conf, os.environ).instance(options.destination)
+    change = Change("schema import", f"user {getpass.getuser()}", time.time_ns() // 1_000_000, detail=f"{count} places")
+    keep(path_of(config.file_data_dir, options.destination), change)
     out.print(f"{count} places")
     return 0
 

@@ -1,6 +1,5 @@
 """Canal's calls: subscribe, get, ack, rollback."""
 
-import logging
 import secrets
 import time
 
@@ -16,8 +15,6 @@ from ...store.status import ClientStatus
 from ...store.track import Wanted
 from ..caller import by_caller
 from .destinations import Destinations
-
-logger = logging.getLogger(__name__)
 
 DEFAULT_BATCH_SIZE = 1000
 FIRST_DATA = 5.0
@@ -130,6 +127,7 @@ class Calls(Destinations):
         _check_protection(instance, protected=protected)
         instance.cursors.protect(client_id, protected=protected, now=time.monotonic())
         await instance.flush()
+        await self.audit(destination, "protection" if protected else "end of protection", client_id)
 
     async def seek(
         self,
@@ -162,7 +160,7 @@ class Calls(Destinations):
         begin = place if isinstance(place, Cursor) else await instance.find_start(place)
         held = await instance.holds(client_id)
         instance = self._running(destination)  # see `subscribe`
-        before = instance.gate.last(client_id)
+        before, left = instance.gate.last(client_id), instance.cursors.status(client_id).position
         instance.cursors.seek(
             client_id,
             begin,
@@ -176,6 +174,7 @@ class Calls(Destinations):
         instance.wake()
         await instance.name_place(client_id)
         await instance.flush()
+        await self.audit(destination, "seek", client_id, before=left, after=instance.cursors.status(client_id).position)
         move = instance.gate.last(client_id)
         return None if move is before else move
 
@@ -186,24 +185,20 @@ class Calls(Destinations):
         """
         instance = self._running(destination)
         end = instance.cursors.skip(client_id, Position.parse(position), now=time.monotonic(), by=by_caller())
-        logger.warning(
-            "client %d skips the transaction of %s, up to %s",
-            client_id,
-            position,
-            end,
-            extra={"destination": destination},
-        )
         instance.wake()
         await instance.flush()
+        await self.audit(destination, "skip", client_id, before=position, after=str(end))
         return str(end)
 
     async def unsubscribe(self, destination: str, client_id: int) -> None:
         """Remove a client and its cursor, durably; `NotSubscribedError` when it has not subscribed."""
         instance = self._running(destination)
-        instance.cursors.unsubscribe(client_id, by=by_caller(), held=not instance.has_lost_place(client_id))
+        held, position = not instance.has_lost_place(client_id), instance.cursors.status(client_id).position
+        instance.cursors.unsubscribe(client_id, by=by_caller(), held=held)
         instance.seek_start()
         instance.wake()
         await instance.flush()
+        await self.audit(destination, "unsubscribe", client_id, before=position)
 
     def moves(self, destination: str) -> dict[int, tuple[Move, ...]]:
         """Return the jumps of each client's place, oldest first, also of clients that have left."""
@@ -219,6 +214,7 @@ class Calls(Destinations):
         instance.wake()
         await instance.flush()
         if confirmed:
+            await self.audit(destination, "confirmation of gaps", client_id, detail=f"{confirmed} jumps")
             await self.companions.start(destination)
         return confirmed
 
@@ -385,6 +381,8 @@ class Calls(Destinations):
         else:
             raise BadParameterError("an ack names either a batch or a position")
         await instance.confirm(durable=durable)
+        if by_operator:
+            await self.audit(destination, "ack", client_id, after=position or "", detail=_batch(batch_id))
 
     async def _ack_to(
         self, instance: Serving, client_id: int, position: Position, session: str | None, by: By | None
@@ -444,8 +442,11 @@ class Calls(Destinations):
             AckOutOfOrderError: an older one is.
         """
         instance = self._running(destination)
+        before = instance.cursors.outstanding(client_id)
         instance.cursors.rollback(client_id, batch_id, now=time.monotonic(), session=session)
         instance.wake()
+        if forgotten := before - instance.cursors.outstanding(client_id):
+            await self.audit(destination, "rollback", client_id, detail=f"{forgotten} outstanding batches")
 
 
 def _limits(config: InstanceConfig, units: int, max_entries: int) -> tuple[int, int]:
@@ -482,6 +483,10 @@ async def _select(
 def _where(instance: Serving, client_id: int) -> str:
     """Return the condition on rows that a client has."""
     return instance.cursors.status(client_id).where if client_id in instance.cursors.client_ids else ""
+
+
+def _batch(batch_id: int | None) -> str:
+    return "" if batch_id is None else f"batch {batch_id}"
 
 
 def _moved(memory: str) -> str:

@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...instance import audit
+from ...instance.audit import Change
 from ...instance.columns import SourceColumn
 from ...instance.config import InstanceConfig
 from ...instance.instance import Instance
@@ -22,13 +25,16 @@ from ...instance.zones import local_time_zone
 from ...protocol.errors import BadParameterError, ConfigError, FencedError, SluiceError, UnknownDestinationError
 from ...protocol.position import Position
 from ...store.log.log import Extent, FileStatus
-from ...store.moves import Move
+from ...store.moves import SERVER, Move
 from ...store.status import ClientStatus
+from ..caller import by_caller
 from .companions import Companions, NoCompanions, OutputStatus
 from .quarantine import Retried, decode_again
 
 if TYPE_CHECKING:
     from ..ha.cluster import Cluster
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,11 @@ class DestinationStatus:
     """The destination that it is a view of; empty for one with a source of its own."""
     gaps: Mapping[int, Sequence[Move]] = field(default_factory=dict)
     """What clients do not get, and nobody has confirmed; also of clients that have left."""
+
+
+def _address(instance: Instance) -> str:
+    status = instance.source_status
+    return "" if status is None else status.address
 
 
 class Destinations:
@@ -198,6 +209,7 @@ class Destinations:
         if known is not None and known.configured != config:
             await self.stop(destination)
         await self.start(destination)
+        await self.audit(destination, "reload")
 
     async def stop(self, destination: str) -> None:
         """Stop a destination and store its cursors; a stopped one stays so."""
@@ -272,6 +284,7 @@ class Destinations:
             found = await asyncio.to_thread(lambda: list(decode_again(instance.config, position)))
             rows = [late_rows(item, again.data, again.positions) for item, again in found if not again.reason]
             given = await instance.redeliver(rows) if rows else {}
+            await self.audit(destination, "quarantine retry", detail=f"{len(rows)} of {len(found)} could be decoded")
         return [Retried(item, again.reason, given.get(item.position, [])) for item, again in found]
 
     async def begin_again(self, destination: str) -> None:
@@ -289,7 +302,43 @@ class Destinations:
 
     async def switch_source(self, destination: str, address: str = "", *, accept: bool = False) -> None:
         """Read another server with the same data. See `Instance.switch_source`."""
-        await self._running_main(destination).switch_source(address, accept=accept)
+        instance = self._running_main(destination)
+        before = _address(instance)
+        await instance.switch_source(address, accept=accept)
+        detail = "accepting what it lacks" if accept else ""
+        await self.audit(destination, "switch", before=before, after=_address(instance), detail=detail)
+
+    async def audit(
+        self,
+        destination: str,
+        action: str,
+        client: int | None = None,
+        *,
+        before: str = "",
+        after: str = "",
+        detail: str = "",
+    ) -> None:
+        """Write down that something was changed for the caller, in the log and in the destination's list.
+
+        What the server does by itself, as when it starts, is no change. A list that cannot be written keeps nothing
+        from being done.
+        """
+        by = by_caller()
+        if by.who == SERVER:
+            return
+        change = Change(action, by.who, by.ms, client, before, after, detail)
+        where = {"destination": destination}
+        logger.info("%s", change, extra=where)
+        path = audit.path_of(self.config(destination).file_data_dir, destination)
+        try:
+            await asyncio.to_thread(audit.keep, path, change)
+        except OSError as error:
+            logger.warning("%s cannot be written: %s", path, error.strerror, extra=where)
+
+    async def audited(self, destination: str, most: int) -> list[Change]:
+        """Return the last changes that this server has made at a destination, oldest first. Raises ConfigError."""
+        path = audit.path_of(self.config(destination).file_data_dir, destination)
+        return await asyncio.to_thread(audit.read, path, most)
 
     async def list_skipped(self, destination: str, items: Sequence[Skipped]) -> None:
         """Add to the list of what outputs have left out, durably. Raises OSError."""

@@ -25,6 +25,8 @@ class Snapshots(Destinations):
         snapshot = instance.cursors.add_snapshot(client_id, tables, selection.rate)
         await instance.flush()
         instance.tend_snapshots()
+        detail = f"{snapshot.snapshot_id}, of {len(tables)} tables"
+        await self.audit(destination, "start of a snapshot", client_id, detail=detail)
         return snapshot
 
     def snapshots(self, destination: str, client_id: int) -> Sequence[Snapshot]:
@@ -41,6 +43,8 @@ class Snapshots(Destinations):
         found = instance.cursors.pause_snapshot(client_id, snapshot_id, is_paused=is_paused)
         await instance.flush()
         instance.tend_snapshots()
+        action = f"{'pause' if is_paused else 'resumption'} of a snapshot"
+        await self.audit(destination, action, client_id, detail=str(snapshot_id))
         return found
 
     async def cancel_snapshot(self, destination: str, client_id: int, snapshot_id: int) -> None:
@@ -48,3 +52,4 @@ class Snapshots(Destinations):
         instance = self._running(destination)
         instance.cursors.remove_snapshot(client_id, snapshot_id)
         await instance.flush()
+        await self.audit(destination, "cancelling of a snapshot", client_id, detail=str(snapshot_id))

@@ -14,6 +14,7 @@ from ..embedded.quarantine import listed
 from .auth import Destination, Granted, may_administer, may_read
 from .context import Ctx
 from .views import (
+    AuditView,
     ColumnView,
     DestinationView,
     HealthView,
@@ -53,6 +54,7 @@ async def destination_detail(context: Ctx, destination: Destination) -> Destinat
 async def start(context: Ctx, destination: Destination) -> DestinationView:
     """Start it; a running one goes on."""
     await context.embedded.start(destination)
+    await context.embedded.audit(destination, "start")
     return DestinationView.of(context.embedded.destination_status(destination))
 
 
@@ -62,6 +64,7 @@ async def start(context: Ctx, destination: Destination) -> DestinationView:
 async def stop(context: Ctx, destination: Destination) -> DestinationView:
     """Stop it; cursors are saved, waiting calls are answered with `destination-stopped`."""
     await context.embedded.stop(destination)
+    await context.embedded.audit(destination, "stop")
     return DestinationView.of(context.embedded.destination_status(destination))
 
 
@@ -137,6 +140,19 @@ async def moves(context: Ctx, destination: Destination) -> list[MoveView]:
     """
     found = context.embedded.moves(destination)
     return [MoveView.of(client_id, move) for client_id in sorted(found) for move in found[client_id]]
+
+
+@destinations.get(
+    "/{destination}/audit", operation_id="listAudit", summary="What was changed", dependencies=[may_administer]
+)
+async def audit(
+    context: Ctx, destination: Destination, limit: Annotated[int, Query(ge=1, le=10_000)] = 100
+) -> list[AuditView]:
+    """List what was last changed on somebody's behalf, oldest first: places, clients, snapshots, source, start, stop.
+
+    Among several servers each has a list of its own.
+    """
+    return [AuditView.model_validate(it) for it in await context.embedded.audited(destination, limit)]
 
 
 @destinations.get(

@@ -175,6 +175,18 @@ class MovedView(ClientView):
         return cls(**{name: getattr(client, name) for name in ClientView.model_fields}, passed_over=passed)
 
 
+class AuditView(View):
+    """Something that was changed on somebody's behalf."""
+
+    action: str
+    who: str = Field(description="Token and address of the caller, or the part of the server that did it.")
+    time: int = Field(description="When, ms since 1970; 0 if the line of the list cannot be read.")
+    client: int | None = Field(description="The client whose place, batches or snapshots they were.")
+    before: str = Field(description="The place, or the source, before it.")
+    after: str = Field(description="And after it.")
+    detail: str
+
+
 class ConfirmedView(View):
     """What was confirmed."""
 

@@ -409,6 +409,25 @@ def test_a_change_is_seen_acked_and_not_seen_again_after_a_restart(
         assert serving.run("skip", "shop", "1001", cursor).startswith("skipped: client 1001 goes on at ")
         assert serving.call("GET", client)["lag"]["rows"] == 0
         cursor = serving.call("GET", client)["position"]
+        cursor = serving.call("GET", client)["position"]
+        refused = conf.run("seek", "shop", "1001", "nowhere", "--url", serving.url)
+        assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.states() == {"shop": "running"})
+        (stands,) = json.loads(serving.run("status", "shop", "--json"))["clients"]
+        assert Position.parse(stands["position"]) >= Position.parse(cursor)
+        assert serving.call("POST", f"{client}/getWithoutAck?timeout=300")["batchId"] == -1
+
+
+def test_what_is_passed_over_and_changed_is_said_and_listed(conf: Conf, mariadb118: Server, database: Database) -> None:
+    schema = database(mariadb118)
+    mariadb118.query(f"CREATE TABLE {schema}.goods (id INT PRIMARY KEY, name VARCHAR(20))")
+    conf.destination("shop", mariadb118, f"{schema}\\\\..*")
+    client = "/shop/clients/1001"
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.states() == {"shop": "running"})
+        serving.call("POST", f"{client}/subscribe")
+        cursor = serving.call("GET", client)["position"]
         mariadb118.query(f"INSERT INTO {schema}.goods VALUES (3, 'milk')")
         serving.wait_for(lambda: serving.call("GET", client)["lag"]["rows"] == 1)
         said = serving.run("seek", "shop", "1001", "latest")
@@ -418,21 +437,15 @@ def test_a_change_is_seen_acked_and_not_seen_again_after_a_restart(
         serving.run("ack", "shop", "1001", "--position", cursor)
         assert serving.run("gaps", "list", "shop") == "no gap\n"
         shown = serving.run("gaps", "list", "shop", "--all").splitlines()
-        assert [line.rpartition(": ")[2] for line in shown[1::2]] == ["skip", "seek"]
+        assert [line.rpartition(": ")[2] for line in shown[1::2]] == ["seek"]
         assert serving.run("gaps", "confirm", "shop", "1001") == "client 1001 has no open gap\n"
         place = Position.parse(cursor)
         for form in (f"{place.file}:{place.begin}", datetime.now(UTC).isoformat()):
             serving.run("seek", "shop", "1001", form)
         assert serving.call("GET", client)["lag"]["rows"] == 0
-        serving.run("seek", "shop", "1001", "latest")
-        cursor = serving.call("GET", client)["position"]
-        refused = conf.run("seek", "shop", "1001", "nowhere", "--url", serving.url)
-        assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
-    with conf.serving() as serving:
-        serving.wait_for(lambda: serving.states() == {"shop": "running"})
-        (stands,) = json.loads(serving.run("status", "shop", "--json"))["clients"]
-        assert Position.parse(stands["position"]) >= Position.parse(cursor)
-        assert serving.call("POST", f"{client}/getWithoutAck?timeout=300")["batchId"] == -1
+        changes = json.loads(serving.run("audit", "shop", "--limit", "2", "--json"))
+        assert [it["action"] for it in changes] == ["seek", "seek"]
+        assert "seek of client 1001 by no token, 127.0.0.1" in serving.run("audit", "shop")
 
 
 def test_tail_shows_changes_as_lines_and_as_json_and_leaves_no_trace(

@@ -74,6 +74,22 @@ class TestSubscriptions:
         assert [(it["clientId"], it["reason"], it["rows"]) for it in moves] == [(1001, "seek", 3), (1001, "ack", 3)]
         assert (await api.call("POST", f"{CLIENT}/gaps/confirm")).json() == {"confirmed": 0}
 
+    async def test_what_was_changed_is_listed_with_who_did_it(self, api: Api) -> None:
+        api.source.put(3)
+        await api.call("POST", f"{CLIENT}/rollback", status=204)  # of nothing: nothing was changed
+        batch = (await api.call("POST", f"{CLIENT}/getWithoutAck", headers=PROTOBUF)).headers
+        await api.call("POST", f"{CLIENT}/rollback", status=204)
+        await api.call("POST", f"{CLIENT}/seek", json={"start": batch["sluice-to"]})
+        await api.call("POST", f"{CLIENT}/unsubscribe", status=204)
+        found = (await api.call("GET", "/v1/destinations/example/audit")).json()
+        assert [(it["action"], it["client"], it["who"]) for it in found] == [
+            (action, 1001, "no token, 127.0.0.1") for action in ("rollback", "seek", "unsubscribe")
+        ]
+        assert found[0]["detail"] == "1 outstanding batches"
+        assert (found[1]["before"], found[1]["after"]) == (batch["sluice-from"], batch["sluice-to"])
+        assert (await api.call("GET", "/v1/destinations/example/audit?limit=1")).json() == found[-1:]
+        assert await api.problem("GET", "/v1/destinations/example/audit?limit=0", 422) == "bad-parameter"
+
     async def test_a_cursor_is_not_moved_to_a_time_that_may_be_before_what_is_stored(self, api: Api) -> None:
         api.source.put()
         assert await api.problem("POST", f"{CLIENT}/seek", 410, json={"start": {"timestamp": 1}}) == "purged"

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from rich.text import Text
 
@@ -76,7 +76,6 @@ def tail_command(options: Any) -> int:
     """Show changes as they come."""
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
         signal.signal(signal.SIGHUP, interrupt)  # its terminal is closed: it unsubscribes then, too
-    _end_with_reader()
     remote = remote_of(options)
     if options.lines:
         tail = Tail(remote, options.lines.media_type, options.lines.open(), write_line)
@@ -84,14 +83,15 @@ def tail_command(options: Any) -> int:
         longest = LONGEST_VALUE if sys.stdout.isatty() and not options.full else None
         lines = partial(described, transactions=options.transactions, longest=longest)
         tail = Tail(remote, PROTOBUF.media_type, lines, out.print)
+    _end_with_reader(tail)
     tail.run(
         options.destination, table_filter=options.filter, where=options.where, start=options.start, limit=options.limit
     )
     return 0
 
 
-def _end_with_reader() -> None:
-    """End when whoever reads the output has left, as head does, also while there is nothing to write."""
+def _end_with_reader(tail: "Tail") -> None:
+    """End a tail when whoever reads the output has left, as head does, also while there is nothing to write."""
     try:
         output = sys.stdout.fileno()
     except io.UnsupportedOperation:  # it is kept in memory
@@ -103,9 +103,10 @@ def _end_with_reader() -> None:
         poll.poll()
         os.kill(os.getpid(), signal.SIGUSR1)  # not SIGPIPE, which a lost connection raises, too
 
-    def leave(_number: int, _frame: object) -> NoReturn:
+    def leave(_number: int, _frame: object) -> None:
         discard_output()
-        raise SystemExit(0)
+        if not tail.is_ending:
+            raise SystemExit(0)
 
     signal.signal(signal.SIGUSR1, leave)
     threading.Thread(target=wait, daemon=True, name="reader of the output").start()
@@ -134,6 +135,8 @@ class Tail:
         self._media_type = media_type
         self._lines = lines
         self._show = show
+        self.is_ending = False
+        """It only unsubscribes any more."""
 
     def run(self, destination: str, *, table_filter: str, where: str, start: str | int, limit: int | None) -> None:
         """Subscribe, show at most ``limit`` lines, unsubscribe; a number as ``start`` is ms since 1970.
@@ -151,6 +154,7 @@ class Tail:
                 shown = self._show_batch(client, left)
                 left = None if left is None else left - shown
         finally:
+            self.is_ending = True
             # An interrupt may come after the server has subscribed the client and before this knows it.
             with contextlib.suppress(*() if subscribed else (SluiceError,)):
                 self._remote.client_call(*client, "unsubscribe")

@@ -26,6 +26,7 @@ from sluice.server.outputs.registry import examine, make
 from sluice.server.outputs.settings import Output
 from sluice.server.outputs.target import DeliveryError, RejectedError
 from sluice.store.cursor import split_memory
+from sluice.store.moves import Move, MoveState, Reason
 from sluice.store.status import ClientStatus
 from tests import certificates
 from tests.servers.kafka import Kafka
@@ -104,6 +105,28 @@ async def setup(tmp_path: Path, kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -
     made = Setup(embedded, sources[NAME], kafka)
     yield made
     await embedded.close()
+
+
+@pytest.mark.parametrize("how", ["confirm", "skip"])
+async def test_a_gap_stops_an_output_until_it_is_confirmed_or_its_marker_is_skipped(setup: Setup, how: str) -> None:
+    await setup.start()
+    setup.source.put(2)
+    assert await setup.delivered() == [[0, 1]]
+    (client,) = setup.clients()
+    instance = setup.embedded.instances[NAME]
+    instance.gate.jump(
+        client.client_id, Move(Reason.PURGE, "a", client.acked, "the server", 1, MoveState.OPEN, detail="purged")
+    )
+    setup.source.put(2)
+    error = await setup.fails("error")
+    assert "changes from a to" in error
+    assert client.acked in error
+    if how == "confirm":
+        assert await setup.embedded.confirm_gaps(NAME, client.client_id) == 1
+    else:
+        assert await setup.embedded.skip(NAME, client.client_id, client.acked) == client.acked
+    assert await setup.delivered() == [[0, 1, 2, 3]]
+    assert bool(setup.embedded.destination_status(NAME).gaps) == (how == "skip")
 
 
 @pytest.mark.extended

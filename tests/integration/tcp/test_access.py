@@ -83,7 +83,7 @@ class TestLogin:
         await client.login()
 
     async def test_a_client_that_does_not_log_in_in_time_is_cut_off(self, tmp_path: Path) -> None:
-        async with running(tmp_path, tcp_login_timeout=0.05) as canal:
+        async with running(tmp_path, tcp_login_timeout=0.5) as canal:
             assert await (await canal.connect(login=False)).closed()
 
     async def test_before_the_login_little_is_kept_of_what_comes_after_a_frame(

@@ -243,6 +243,27 @@ def test_what_the_source_has_purged_is_an_error_that_says_what_to_do(
     assert "take a new snapshot" in error
 
 
+@pytest.mark.extended
+def test_a_gap_ends_the_query_unless_markers_are_to_be_skipped(
+    spark: SparkSession, source: Server, schema: str, numbers: str, sluice: Sluice, tmp_path: Path
+) -> None:
+    insert(source, numbers, 1, 3)
+    sink = Sink(tmp_path)
+    sink.read_available(load(spark, sluice))
+    insert(source, numbers, 4, 6)
+    sluice.kill()
+    purge(source)
+    sluice.settings["canal__auto__reset__latest__pos__mode"] = "true"
+    sluice.add("shop", source, canal__instance__filter__regex=rf"{schema}\\..*")
+    sluice.start()
+    sluice.wait_running()
+    insert(source, numbers, 7, 9)
+    assert "does not get changes from" in failure(sink.start(load(spark, sluice), availableNow=True))
+    sink.read_available(load(spark, sluice, onMarker="skip"))
+    assert ids(sink) == [1, 2, 3, 7, 8, 9]
+    assert not sluice.destination("shop")["gaps"]
+
+
 def purge(source: Server) -> None:
     """Let the source forget all that is there now."""
     first, *_ = source.query("SHOW BINARY LOGS")[-1]

@@ -3,17 +3,19 @@
 import asyncio
 import random
 import re
+import signal
 
 import pytest
 
 from sluice.client_sdk import Client
 from sluice.protocol.canal.packet_pb2 import Get
 from sluice.protocol.errors import PurgedError, SourceChangedError
+from sluice.protocol.position import Position
 from tests.canal import CanalClient, CanalError
 from tests.conftest import Database
 from tests.faults.harness import Consumer, Load, Sluice, consuming
 from tests.proxy import Proxy
-from tests.servers import Server, next_second
+from tests.servers import Server, freeze, next_second
 from tests.waiting import eventually
 
 
@@ -202,3 +204,39 @@ async def _get_by_canal(port: int, client_id: int) -> None:
         await client.batch()
     finally:
         client.cut()
+
+
+def test_a_purge_while_it_is_read_is_told_in_the_stream_where_it_goes_on_as_configured(
+    sluice: Sluice, doomed: Server, database: Database
+) -> None:
+    schema = database(doomed)
+    doomed.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
+    sluice.settings["canal__auto__reset__latest__pos__mode"] = "true"
+    sluice.add("shop", doomed, canal__instance__filter__regex=rf"{schema}\\..*")
+    with sluice, sluice.client() as client:
+        sluice.wait_running()
+        client.subscribe()
+        doomed.query(f"INSERT INTO {schema}.t VALUES (1)")
+        assert _read(client) == [1]
+        doomed.query(f"INSERT INTO {schema}.t VALUES (2)")
+        eventually(lambda: client.status()["lag"]["rows"] == 1)
+        freeze(sluice.process.pid)
+        doomed.restart()  # its dump ends
+        doomed.query(f"INSERT INTO {schema}.t VALUES (3)")
+        doomed.query("FLUSH BINARY LOGS")
+        doomed.purge_binlogs(str(doomed.query("SHOW BINARY LOGS")[-1][0]))
+        sluice.process.send_signal(signal.SIGCONT)
+        eventually(lambda: bool(sluice.destination()["gaps"]), sluice.destination)
+        doomed.query(f"INSERT INTO {schema}.t VALUES (4)")
+        rows, markers = list[int](), list[str]()
+        while 4 not in rows:
+            batch = client.get(1.0)
+            rows += [row.after["id"] for row in batch.rows() if row.after]
+            markers += [it.header_props["sluice.gap"] for it in batch.markers()]
+        assert rows == [2, 4], "what the ring had comes before the gap"
+        (gap,) = sluice.destination()["gaps"]
+        assert (gap["state"], gap["reason"]) == ("told", "purge")
+        end = Position.parse(gap["after"])
+        assert [it.partition(": ")[0] for it in markers] == [f"changes from {gap['before']} to {end.file}:{end.begin}"]
+        assert client.confirm_gaps() == 1
+        assert not sluice.destination()["gaps"]

@@ -469,7 +469,8 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
             purged, self._purged, self._is_after_gap = self._purged, "", True
             end, read = finder.end(), None if self._start is None else self._start.position
             if self._begun:  # else nothing was given yet of what would come before the marker
-                self._control.pending_gap = f"changes from {read} to {end.position or 'the end'}: {purged}"
+                to = f"{end.dump.file}:{end.dump.offset}" if isinstance(end.dump, FileStart) else "the end"
+                self._control.pending_gap = f"changes from {read} to {end.position or to}: {purged}"
             kept = {place: error for place, error in self._refused.items() if not isinstance(error, PurgedError)}
             self._refused = kept  # the others go on after the gap
             return end
@@ -567,18 +568,18 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
 
     def _begin(self, start: Start) -> None:
         """The source sends: its FORMAT_DESCRIPTION event completes what is known about the place."""
+        position = start.position
+        if position is None and isinstance(start.dump, FileStart) and self._decoder.position is not None:
+            position = replace(self._decoder.position, begin=start.dump.offset, n=0)
         if not self._begun:
             self._begun = True
-            position = start.position
-            if position is None and isinstance(start.dump, FileStart) and self._decoder.position is not None:
-                position = replace(self._decoder.position, begin=start.dump.offset, n=0)
             self._first = position
             if position is not None:
                 self._control.prepared.begin(position, _restart_of(start, position))
             if self._on_begin is not None:
                 self._on_begin(position, start.gtids)
         elif self._is_after_gap and self._on_begin is not None:
-            self._on_begin(start.position, start.gtids)
+            self._on_begin(position, start.gtids)
         self._failure, self._is_after_gap = None, False
         self._set_state("running", "")
 

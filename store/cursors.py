@@ -1298,21 +1298,20 @@ def _place(cursor: Cursor | None) -> str:
     return str(cursor.position or f"{cursor.journal}:{cursor.offset}")
 
 
+def _header(at: Position, prop: Pair) -> Header:
+    """Return the header of an entry that the stream does not have, for a client that is at a position."""
+    file, offset = at.canal_place
+    return Header(
+        version=1, logfileName=file, logfileOffset=offset, serverenCode="UTF-8", sourceType=MYSQL, props=[prop]
+    )
+
+
 def _gaps_batch(batch_id: int, gaps: Sequence[Move], at: Position) -> Batch:
     """Return the batch of markers that tell a client that is at a position of what it does not get."""
-    file, offset = at.canal_place
     entries = []
     for gap in gaps:
-        header = Header(
-            version=1,
-            logfileName=file,
-            logfileOffset=offset,
-            serverenCode="UTF-8",
-            sourceType=MYSQL,
-            executeTime=gap.time,
-            eventType=EventType.QUERY,
-            props=[Pair(key=props.GAP, value=str(gap))],
-        )
+        header = _header(at, Pair(key=props.GAP, value=str(gap)))
+        header.executeTime, header.eventType = gap.time, EventType.QUERY
         statement = RowChange(eventType=EventType.QUERY, isDdl=False, sql=f"-- {props.GAP}: {gap}")
         entry = Entry(header=header, entryType=EntryType.ROWDATA, storeValue=statement.SerializeToString())
         entries.append(Messages(messages=[entry.SerializeToString()]).SerializeToString())
@@ -1334,16 +1333,8 @@ def _rows_batch(batch_id: int, window: Window, blocks: Sequence[RowBlock], at: P
     """Return the batch of rows of a snapshot for a client that is at a position; a whole table is emptied before."""
     chunk, wish = window.chunk, window.wish
     assert chunk is not None
-    file, offset = at.canal_place
-    header = Header(
-        version=1,
-        logfileName=file,
-        logfileOffset=offset,
-        serverId=chunk.server_id,
-        serverenCode="UTF-8",
-        sourceType=MYSQL,
-        props=[Pair(key=props.SNAPSHOT, value=str(wish.snapshot_id))],
-    )
+    header = _header(at, Pair(key=props.SNAPSHOT, value=str(wish.snapshot_id)))
+    header.serverId = chunk.server_id
     more = header.SerializeToString()
     entries = [block.entry(chunk.time, more) for block in blocks if len(block)]
     if window.is_whole:

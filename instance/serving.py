@@ -458,7 +458,8 @@ class Serving(ABC):
     async def find_start(self, start: str | int) -> str | int | Cursor:
         """Return where a client begins, as `Cursors.subscribe` takes it.
 
-        The source is asked for a time, for ``oldest``, and for a place as it names it itself (``FILE:OFFSET``).
+        The source is asked for a time, for ``oldest``, and for a place as it names it itself: ``FILE:OFFSET``, or a
+        GTID set.
 
         Raises:
             PurgedError: the source may have purged changes of that time, or has purged the place.
@@ -468,7 +469,7 @@ class Serving(ABC):
         if isinstance(start, str):
             if start == OLDEST_START:
                 return await self._oldest()
-            if start in ("earliest", "latest") or "/" in start or ":" not in start:
+            if "/" in start or not any(sign in start for sign in ":-"):  # a position, or a word
                 return start
             return await asyncio.to_thread(self.running_parser().find_place, start)
         if self.cursors.track.has_time(start, time.time()):  # noqa: TID251  beside that of events

@@ -95,7 +95,8 @@ class Parser(Feed, Protocol):
         """Ask the source for the place before its first transaction at or after a time, or for another place.
 
         A time is in ms since 1970; if nothing is so late, that is the end. A text is ``FILE:OFFSET``, as the source
-        writes it, between two transactions; None asks for the oldest place. Any thread may ask, and may have to wait.
+        writes it, between two transactions, or a GTID set: all that was executed before. None asks for the oldest
+        place. Any thread may ask, and may have to wait.
 
         Raises:
             PurgedError: the source may have purged changes of that time, or has purged the place.

@@ -120,8 +120,8 @@ def _add_commands_about_batches(commands: Any) -> None:
     seek.add_argument(
         "place",
         metavar="PLACE",
-        help="a position, FILE:OFFSET of the source, a time (2026-01-31T12:00), earliest (of what is stored), oldest"
-        " (that the source has, too), or latest",
+        help="a position, FILE:OFFSET or a GTID set of the source, a time (2026-01-31T12:00), earliest (of what is"
+        " stored), oldest (that the source has, too), or latest",
     )
     add_server(seek)
 

@@ -139,6 +139,31 @@ def test_a_purged_place_names_the_oldest_file_and_what_is_lost(fresh: Server, tm
 
 
 @pytest.mark.parametrize("own", ["mariadb118", "mysql97"], indirect=True)
+def test_a_place_is_found_by_all_gtids_before_it(fresh: Server, tmp_path: Path) -> None:
+    sets, places = [], []
+    for number in (1, 2):
+        insert(fresh, number)
+        fresh.query("FLUSH BINARY LOGS")
+        insert(fresh, 10 + number)
+        with Connection(config(fresh)) as connection:
+            sets.append(connection.end_of_binlog()[2])
+        places.append(end(fresh)[:2])
+    insert(fresh, 3)
+    with Connection(config(fresh)) as connection:
+        finder = StartFinder(connection, config(fresh), lambda: Connection(config(fresh)))
+        for gtids, (file, offset) in zip(sets, places, strict=True):
+            found = finder.at_text(gtids)
+            assert found.position == finder.position_of(file, offset)
+            assert found.gtid == gtids
+        ahead = gtids.rpartition("-")[0] + "-9999"
+        with pytest.raises(SourceError, match=r"is not what .* has up to any place"):
+            finder.at_text(ahead)
+        fresh.purge_binlogs(end(fresh)[0])
+        with pytest.raises(PurgedError, match="has no file that begins at the GTID set"):
+            finder.at_text(sets[0])
+
+
+@pytest.mark.parametrize("own", ["mariadb118", "mysql97"], indirect=True)
 def test_a_place_is_found_as_the_source_names_it(fresh: Server, tmp_path: Path) -> None:
     places = []
     for number in (1, 2):
@@ -154,7 +179,7 @@ def test_a_place_is_found_as_the_source_names_it(fresh: Server, tmp_path: Path) 
             with pytest.raises(BadPositionError, match=rf"name {file}:{first} or {file}:{second}, between which it is"):
                 finder.at_text(f"{file}:{inside}")
         for text in ("nowhere", f"{file}:", ":4", f"{file}:-1", f"{file}:{10**30}", f"{file}:1e3"):
-            with pytest.raises(BadPositionError, match="nor FILE:OFFSET"):
+            with pytest.raises(BadPositionError, match="nor FILE:OFFSET or a GTID set"):
                 finder.at_text(text)
         with pytest.raises(SourceChangedError, match="ends at"):
             finder.at_text(f"{file}:{second + 10_000}")

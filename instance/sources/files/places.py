@@ -5,16 +5,15 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, Final
+from typing import Final
 
-from ....protocol.errors import DecodeError, PurgedError, SourceError
+from ....protocol.errors import DecodeError, SourceError
 from ....protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
 from ....protocol.position import Position
 from ...source import Expiry
 from ..mysql.decode.events import BinlogEvent, Event
-from ..mysql.decode.gtid_event import mysql_gtid
 from ..mysql.dump import FIRST_EVENT
-from ..mysql.start import PlaceFinder, Start, resume
+from ..mysql.start import PlaceFinder, Start, gtid_of, is_same
 from ..mysql.xa import prepared_xid
 from .config import FilesConfig
 from .dump import FileDump
@@ -26,7 +25,6 @@ END: Final = 1 << 62
 """An offset after that of any event."""
 _COUNT: Final = 0x0FFFFFFF
 """The bits of the number in a GTID_LIST event; the others are flags."""
-_MARIADB_GTID: Final = struct.Struct("<QI")
 _LISTED_GTID: Final = struct.Struct("<IIQ")
 
 
@@ -114,7 +112,7 @@ class FolderFinder(PlaceFinder):
         until, since = self._executed(file, END), self._executed(follower, FIRST_EVENT)
         if until is None or since is None:
             return False
-        if not _is_same(until, since):
+        if not is_same(until, since):
             raise SourceError(
                 f"{self._binlog.path / file} ends after the GTIDs {until}, and {follower} begins after {since}: one of"
                 " them is not copied as a whole"
@@ -138,7 +136,7 @@ class FolderFinder(PlaceFinder):
                     gtids = self._listed(event)
                 elif event.offset >= offset and event.offset > FIRST_EVENT:
                     break
-                elif gtids is not None and (gtid := _gtid_of(event)) is not None:
+                elif gtids is not None and (gtid := gtid_of(event)) is not None:
                     gtids.add(*gtid)
         return gtids
 
@@ -156,44 +154,7 @@ class FolderFinder(PlaceFinder):
 
     def _after(self, gtids: GtidSet, executed: GtidSet | None = None) -> Start:
         del executed
-        files = self._binlog.begun_files()
-        for number in reversed(range(len(files))):
-            before = self._executed(files[number], FIRST_EVENT)
-            if before is not None and _has(gtids, before):
-                return self._at_first_after(files[number:], before, gtids)
-        raise PurgedError(
-            f"{self._binlog.name} has no file that begins at the GTID set {gtids} or before it: its oldest one is"
-            f" {files[0]}"
-        )
-
-    def _at_first_after(self, files: Sequence[str], executed: GtidSet, gtids: GtidSet) -> Start:
-        """Start at the first transaction that is not in a set, if all before it are."""
-        newest = dict(_newest(gtids)) if isinstance(gtids, MariadbGtidSet) else {}
-        start, end = None, FIRST_EVENT
-        for file in files:
-            last: tuple[int, tuple[Any, int]] | None = None  # offset and GTID of a transaction that may not be whole
-            with self._walking() as decoder, closing(self._events(decoder, file, FIRST_EVENT)) as walk:
-                for event, position in walk:
-                    gtid = _gtid_of(event)
-                    if gtid is None:
-                        continue
-                    if last is not None:
-                        executed.add(*last[1])
-                    last = event.offset, gtid
-                    if not (gtid[1] <= newest.get(gtid[0][0], -1) if newest else gtid in gtids):
-                        start = resume(position, executed)
-                        break
-                end = decoder.position.begin if decoder.position is not None else end
-            if start is not None:
-                break
-            if last is not None and last[0] < end:
-                executed.add(*last[1])
-        if not _is_same(executed, gtids):
-            raise SourceError(
-                f"the GTID set {gtids} is not what the files of {self._binlog.name} have up to any place: at the first"
-                f" transaction that is not in it, they have {executed}. Begin at a file and offset, or at a time"
-            )
-        return start or self._at_boundary(files[-1], end)
+        return self._at_gtids(gtids, self._binlog.begun_files())
 
     def _dump(self, file: str, offset: int) -> FileDump:
         return FileDump(self._binlog, file, offset, most=self._config.event_bytes)
@@ -211,30 +172,3 @@ def _listed_gtids(body: bytes) -> MariadbGtidSet:
     for domain, server_id, number in _LISTED_GTID.iter_unpack(body[4 : 4 + _LISTED_GTID.size * count]):
         found.add((domain, server_id), number)
     return found
-
-
-def _gtid_of(event: Event) -> tuple[Any, int] | None:
-    """Return what numbers a transaction, as its kind of `GtidSet` has it, and its number; None for another event."""
-    if event.type == BinlogEvent.MARIADB_GTID_EVENT:
-        number, domain = _MARIADB_GTID.unpack_from(event.body)
-        return (domain, event.server_id), number
-    if event.type in (BinlogEvent.GTID_EVENT, BinlogEvent.GTID_TAGGED_EVENT):
-        return mysql_gtid(event.body, tagged=event.type == BinlogEvent.GTID_TAGGED_EVENT)
-    return None
-
-
-def _has(one: GtidSet, other: GtidSet) -> bool:
-    """Whether a set has all of another; numbers of MariaDB ascend in a domain, whichever server writes."""
-    if isinstance(one, MysqlGtidSet):
-        return isinstance(other, MysqlGtidSet) and one.contains(other)
-    newest = dict(_newest(one))
-    return isinstance(other, MariadbGtidSet) and all(number <= newest.get(it, -1) for it, number in _newest(other))
-
-
-def _newest(gtids: MariadbGtidSet) -> Iterator[tuple[int, int]]:
-    """Give each domain with its newest number, which comes last."""
-    return iter({domain: number for (domain, _), number in gtids}.items())
-
-
-def _is_same(one: GtidSet, other: GtidSet) -> bool:
-    return _has(one, other) and _has(other, one)

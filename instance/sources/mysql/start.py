@@ -1,6 +1,7 @@
 """Where a destination begins to read: a saved cursor, else where the configuration says, else the current end."""
 
 import logging
+import re
 import struct
 import threading
 from abc import ABC, abstractmethod
@@ -32,6 +33,8 @@ from .dump import FIRST_EVENT, MAX_DUMP_OFFSET, Dump, FileStart, GtidStart, Repl
 from .xa import prepared_xid, resolved_xid
 
 logger = logging.getLogger(__name__)
+
+_BINLOG_FILE: Final = re.compile(r"\.[0-9]{1,18}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,14 +392,22 @@ class PlaceFinder(ABC):
         return _place_of(self._at_time(milliseconds))
 
     def at_text(self, text: str) -> Cursor:
-        """Return the place ``FILE:OFFSET``, as the source names it in SHOW MASTER STATUS: between two transactions.
+        """Return the place ``FILE:OFFSET`` between two transactions, or after those of a GTID set.
 
         Raises BadPositionError if it is something else, or inside a transaction, and as `find`.
         """
         file, _, number = text.rpartition(":")
-        if not (file and number.isascii() and number.isdecimal() and len(number) < 19):
-            raise BadPositionError(f"not a position, nor FILE:OFFSET of the source: {text[:200]!r}")
-        offset = int(number)
+        if _BINLOG_FILE.search(file) and number.isascii() and number.isdecimal() and len(number) < 19:
+            return self._at_file_offset(text, file, int(number))
+        try:
+            gtids = self._gtids(text)
+        except BadPositionError:
+            gtids = None
+        if not gtids:
+            raise BadPositionError(f"not a position, nor FILE:OFFSET or a GTID set of the source: {text[:200]!r}")
+        return _place_of(self._at_gtids(gtids, self._files()))
+
+    def _at_file_offset(self, text: str, file: str, offset: int) -> Cursor:
         self._check_file(file, offset)
         begin = end = last = 0
         with closing(self._walk(file)) as walk:
@@ -415,6 +426,46 @@ class PlaceFinder(ABC):
                 else f"no transaction begins or ends at {text}: the last one of the file ends at {file}:{end}"
             )
         return _place_of(self._at_boundary(file, offset))
+
+    def _at_gtids(self, gtids: GtidSet, files: Sequence[str]) -> Start:
+        """Start after the transactions of a set, which has to be all up to some place in these files."""
+        for number in reversed(range(len(files))):
+            before = self._executed(files[number], FIRST_EVENT)
+            if before is not None and _has(gtids, before):
+                return self._at_first_after(files[number:], before, gtids)
+        raise PurgedError(
+            f"{self._binlog.name} has no file that begins at the GTID set {gtids} or before it: its oldest one is"
+            f" {files[0]}"
+        )
+
+    def _at_first_after(self, files: Sequence[str], executed: GtidSet, gtids: GtidSet) -> Start:
+        """Start at the first transaction that is not in a set, if all before it are."""
+        newest = dict(_newest(gtids)) if isinstance(gtids, MariadbGtidSet) else {}
+        start, end = None, FIRST_EVENT
+        for file in files:
+            last: tuple[int, tuple[Any, int]] | None = None  # offset and GTID of a transaction that may not be whole
+            with self._walking() as decoder, closing(self._events(decoder, file, FIRST_EVENT)) as walk:
+                for event, position in walk:
+                    gtid = gtid_of(event)
+                    if gtid is None:
+                        continue
+                    if last is not None:
+                        executed.add(*last[1])
+                    last = event.offset, gtid
+                    if not (gtid[1] <= newest.get(gtid[0][0], -1) if newest else gtid in gtids):
+                        start = resume(position, executed)
+                        break
+                end = decoder.position.begin if decoder.position is not None else end
+            if start is not None:
+                break
+            if last is not None and last[0] < end:
+                executed.add(*last[1])
+        if not is_same(executed, gtids):
+            raise SourceError(
+                f"the GTID set {gtids} is not what {self._binlog.name} has up to any place: at the first"
+                f" transaction that is not in it, it has {executed}. Begin at a file and offset, or at a time"
+            )
+        return start or self._at_boundary(files[-1], end)
 
     def oldest(self) -> Cursor:
         """Return the oldest place that the source has. Raises as `find`."""
@@ -721,6 +772,34 @@ def error_text(payload: bytes) -> str:
     number = int.from_bytes(payload[:2], "little")
     text = payload[8:] if payload[2:3] == b"#" else payload[2:]
     return f"{text.decode('utf-8', 'replace')} ({number})"
+
+
+def gtid_of(event: Event) -> tuple[Any, int] | None:
+    """Return what numbers a transaction, as its kind of `GtidSet` has it, and its number; None for another event."""
+    if event.type == BinlogEvent.MARIADB_GTID_EVENT:
+        number, domain = _MARIADB_GTID.unpack_from(event.body)
+        return (domain, event.server_id), number
+    if event.type in (BinlogEvent.GTID_EVENT, BinlogEvent.GTID_TAGGED_EVENT):
+        return mysql_gtid(event.body, tagged=event.type == BinlogEvent.GTID_TAGGED_EVENT)
+    return None
+
+
+def _has(one: GtidSet, other: GtidSet) -> bool:
+    """Whether a set has all of another; numbers of MariaDB ascend in a domain, whichever server writes."""
+    if isinstance(one, MysqlGtidSet):
+        return isinstance(other, MysqlGtidSet) and one.contains(other)
+    newest = dict(_newest(one))
+    return isinstance(other, MariadbGtidSet) and all(number <= newest.get(it, -1) for it, number in _newest(other))
+
+
+def _newest(gtids: MariadbGtidSet) -> Iterator[tuple[int, int]]:
+    """Give each domain with its newest number, which comes last."""
+    return iter({domain: number for (domain, _), number in gtids}.items())
+
+
+def is_same(one: GtidSet, other: GtidSet) -> bool:
+    """Whether two sets have the same transactions; see `_has`."""
+    return _has(one, other) and _has(other, one)
 
 
 def _base(file: str) -> str:

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import functools
 import logging
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ..protocol.errors import (
@@ -17,6 +19,7 @@ from ..protocol.errors import (
     DestinationStoppedError,
     FilterError,
     NotStoredError,
+    OwnedError,
     PurgedError,
     SluiceError,
     SourceChangedError,
@@ -56,6 +59,8 @@ MOST_TABLES = 1000
 """Tables of a snapshot at most."""
 OLDEST_START = "oldest"
 """Where a client may begin: the oldest place that ring, log or source have."""
+REFUSED_AGAIN = 60.0
+"""Seconds after which it is kept again that a call on an output's client was refused."""
 BEGINNING = 5.0
 """Seconds that a subscription waits for the source to say where the stream begins."""
 
@@ -115,6 +120,10 @@ class Serving(ABC):
         self._stored: Sequence[StoredClient] = ()
         """The clients with which it begins next, and the rows that they are to be given late."""
         self._late: Sequence[LateRows] = ()
+        self.owner_sessions: dict[int, str] = {}
+        """Those that outputs have opened, by their clients: they outlive a stream that begins again."""
+        self._refused: dict[int, float] = {}
+        """When that was kept last, of the clients of outputs, on the clock of the calls."""
         self._unstored = asyncio.Event()
         self._changed = asyncio.Event()
         self._make_ring(0)
@@ -250,7 +259,7 @@ class Serving(ABC):
                 logger.error("%s", error, extra={"destination": self.config.destination})  # noqa: TRY400  says all
         now = time.monotonic()
         for client in clients:
-            self.cursors.restore(client, now)
+            self.cursors.restore(client, now, self.owner_sessions.get(client.client_id) if client.output else None)
             status = self.cursors.status(client.client_id)
             if status.error:
                 help_ = "Move its cursor (sluice seek), or bring the source back that it belongs to"
@@ -322,6 +331,17 @@ class Serving(ABC):
                 extra={"destination": self.config.destination},
             )
 
+    def note_refused_call(self, client_id: int, call: str, error: OwnedError) -> None:
+        """Keep, and say, that a call was refused because the client is that of an output: once a minute at most."""
+        now = time.monotonic()
+        if now < self._refused.get(client_id, -math.inf) + REFUSED_AGAIN:
+            return
+        self._refused[client_id] = now
+        text = "%s on client %d is refused: %s"
+        logger.warning(text, call, client_id, error, extra={"destination": self.config.destination})
+        when = datetime.now(UTC).isoformat(timespec="seconds")  # noqa: TID251  outlives the process
+        self.cursors.note_refused_call(client_id, f"{when} {call}")
+
     def expire(self) -> None:
         """Remove the clients that have made no call for too long."""
         for client_id in self.cursors.expire(time.monotonic(), moved_now()):
@@ -364,6 +384,11 @@ class Serving(ABC):
         self.check_running()
         assert self._parser is not None
         return self._parser
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its clients are known, and are served."""
+        return self._parser is not None
 
     def check_running(self) -> None:
         """Raise `DestinationStoppedError` unless it runs, FencedError if another server may serve its clients.

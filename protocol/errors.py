@@ -70,6 +70,12 @@ class StaleSessionError(SluiceError):
     type = "stale-session"
 
 
+class OwnedError(SluiceError):
+    """The client is that of an output: nobody else takes, acknowledges or rolls back its batches, or removes it."""
+
+    type = "owned"
+
+
 class FilterError(SluiceError):
     """The filter is not a valid regular expression, or cannot match anything the instance lets through."""
 

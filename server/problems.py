@@ -47,6 +47,11 @@ PROBLEM_TYPES: ProblemTypes = {
     errors.StaleSessionError: ProblemType(
         409, "Stale session", "Another consumer took this client id over: stop, or open a new session."
     ),
+    errors.OwnedError: ProblemType(
+        409,
+        "Client of an output",
+        "Use another client id. To take these changes yourself, take the output out of the configuration first.",
+    ),
     errors.FilterError: ProblemType(
         409, "Filter cannot match", "Correct the filter or the condition on rows, or widen the filter of the instance."
     ),

@@ -72,6 +72,10 @@ class StoredClient:
     """Whether the log on disk keeps what the client still needs, beyond its limits."""
     where: str = ""
     """Its condition on rows."""
+    output: str = ""
+    """The name of the output that owns it: nobody else takes its batches. Empty for any other client."""
+    refused: str = ""
+    """When a call of somebody else was refused last, and which one; empty for none since the output owns it."""
 
 
 @dataclass(frozen=True, slots=True)

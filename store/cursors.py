@@ -283,8 +283,8 @@ class Cursors:
 
     # --- subscriptions -----------------------------------------------------------------------------------------------
 
-    def restore(self, client: StoredClient, now: float) -> None:
-        """Take over a stored subscription; without a cursor it starts with the stream.
+    def restore(self, client: StoredClient, now: float, session: str | None = None) -> None:
+        """Take over a stored subscription, with its session; without a cursor it starts with the stream.
 
         A client whose filter is refused, or no longer matches anything that the destination's filter lets through, is
         not served until it subscribes with another one.
@@ -298,6 +298,7 @@ class Cursors:
         else:
             state = self._go_on(client.cursor, wanted)
         subscriber = self._add(Subscriber(client, wanted, now, state, given=False))
+        subscriber.session = session
         subscriber.resolve(self.track)
         self._hold()
 
@@ -310,6 +311,7 @@ class Cursors:
         start: str | int | Position | Cursor = "earliest",
         expire_after: int | None = None,
         protected: bool | None = None,
+        output: str = "",
         now: float,
         by: By = NOBODY,
     ) -> ClientStatus:
@@ -318,9 +320,11 @@ class Cursors:
         ``where`` is a condition on rows, as in `sluice.instance.sink.where`; None leaves it unchanged.
         ``start`` is ``earliest`` in ring or log, ``latest``, a place, or a time in ms since 1970, of which the ring has
         all; the time of ``by`` tells whether that is past. ``expire_after`` and ``protected``: see
-        `StoredClient`; None leaves them unchanged.
+        `StoredClient`; None leaves them unchanged. ``output`` is the name of the output that owns the client from here
+        on.
 
         Raises:
+            OwnedError: an output owns the client, and somebody else calls.
             FilterError: the filter or the condition is not valid, or there are too many other conditions.
             BadPositionError: ``start`` is not one of these.
             GoneError: it is before what the ring holds.
@@ -328,6 +332,7 @@ class Cursors:
         """
         known = self._subscribers.get(client_id)
         if known is not None:
+            self._own(known, output)
             where = known.where if where is None else where
             known.select(filter_text, where, self._compile(client_id, filter_text, where))
             known.last_active = now
@@ -342,7 +347,9 @@ class Cursors:
         where = where or ""
         wanted = self._compile(client_id, filter_text, where)
         state, cursor = self._begin_at(start, wanted, by.time)
-        stored = StoredClient(client_id, filter_text, cursor, expire_after, protected=bool(protected), where=where)
+        stored = StoredClient(
+            client_id, filter_text, cursor, expire_after, protected=bool(protected), where=where, output=output
+        )
         subscriber = self._add(Subscriber(stored, wanted, now, state))
         subscriber.resolve(self.track)
         self._name_place(subscriber)
@@ -414,7 +421,7 @@ class Cursors:
             BadPositionError: the client does not get a change of this place next, or the end of the transaction is not
                 stored yet.
         """
-        subscriber = self._checked(client_id, None)
+        subscriber = self._checked(client_id, None, by_hand=True)
         subscriber.last_active = now
         served = subscriber.served
         reading = served.reading if served is not None else None
@@ -445,8 +452,11 @@ class Cursors:
         return self.gate.confirm(client_id)
 
     def unsubscribe(self, client_id: int, *, by: By = NOBODY, held: bool = True) -> None:
-        """Remove a client and its cursor; its gaps are confirmed by that. ``held`` is as for `seek`."""
-        self._subscriber(client_id)
+        """Remove a client and its cursor; its gaps are confirmed by that. ``held`` is as for `seek`.
+
+        Raises NotSubscribedError, and OwnedError for that of an output.
+        """
+        self._subscriber(client_id).require_free()
         self.gate.confirm(client_id)
         self._remove(client_id, Reason.UNSUBSCRIBE, by, held=held)
 
@@ -465,15 +475,46 @@ class Cursors:
         limits = {
             client_id: self._expire_after if it.expire_after is None else it.expire_after
             for client_id, it in self._subscribers.items()
+            if not it.output
         }
         expired = [it for it, limit in limits.items() if limit and now - self._subscribers[it].last_active > limit]
         for client_id in expired:
             self._remove(client_id, Reason.EXPIRE, by, held=True)
         return expired
 
-    def open_session(self, client_id: int, now: float) -> str:
-        """Open a session, which fences off all earlier ones; return its token."""
+    def admit(self, client_id: int, session: str | None = None) -> None:
+        """Raise OwnedError when an output owns a client, and it is not the output that calls."""
+        subscriber = self._subscribers.get(client_id)
+        if subscriber is not None and (session is None or session.partition(".")[0] != subscriber.session):
+            subscriber.require_free()
+
+    def note_refused_call(self, client_id: int, text: str) -> None:
+        """Keep with a client which call of somebody else was refused last. Raises NotSubscribedError."""
+        self._subscriber(client_id).refused = text
+        self._changed.add(client_id)
+
+    def release(self, client_id: int) -> None:
+        """Let a client no longer be that of an output; its cursor stays. Raises NotSubscribedError."""
+        self._subscriber(client_id).own("")
+        self._changed.add(client_id)
+
+    def _own(self, known: Subscriber, output: str) -> None:
+        """Let a client be that of an output; any other call needs one that is of none. Raises OwnedError."""
+        if not output:
+            known.require_free()
+        elif output != known.output:
+            known.own(output)
+            self._changed.add(known.client_id)
+
+    def open_session(self, client_id: int, now: float, output: str = "") -> str:
+        """Open a session, which fences off all earlier ones; return its token.
+
+        ``output`` is the name of the output that calls. Raises NotSubscribedError, and OwnedError when another one owns
+        the client.
+        """
         subscriber = self._subscriber(client_id)
+        if subscriber.output != output:
+            subscriber.require_free()
         subscriber.last_active = now
         self._shared.last_session += 1
         token = f"{self._shared.last_session}-{secrets.token_urlsafe(16)}"
@@ -625,6 +666,7 @@ class Cursors:
 
         Raises:
             NotSubscribedError: the client has not subscribed.
+            OwnedError: an output owns it, and somebody else calls.
             StaleSessionError: a newer session took over.
             GoneError: its cursor is not in the ring.
             SourceChangedError: its cursor belongs to another source or history.
@@ -791,13 +833,13 @@ class Cursors:
         In a new life of the destination, or after leaving the ring, a subscriber may first confirm what it was given
         earlier. False when the stream has not reached that place again. What it has reached is then confirmed if that
         makes the stream go on, and if the source is known to have the position (``exists``). What a subscriber does
-        not want need not be given. ``by``: somebody else acks for it.
+        not want need not be given. ``by``: somebody else acks for it, who need not be the output that owns it.
 
         Raises:
             NotSubscribedError, StaleSessionError, GoneError, SourceChangedError: as `check`.
             BadPositionError: the position is beyond what the client was given.
         """
-        subscriber = self._checked(client_id, session)
+        subscriber = self._checked(client_id, session, by_hand=by is not None)
         subscriber.last_active = now
         served = subscriber.served
         if served is None:
@@ -1031,14 +1073,16 @@ class Cursors:
             subscriber.enter(session)
         return subscriber
 
-    def _called(self, client_id: int, session: str | None) -> Subscriber:
+    def _called(self, client_id: int, session: str | None, *, by_hand: bool = False) -> Subscriber:
         subscriber = self._subscriber(client_id, session)
+        if session is None and not by_hand:
+            subscriber.require_free()
         if self._is_behind(subscriber):
             self._heard[client_id] = None
         return subscriber
 
-    def _checked(self, client_id: int, session: str | None) -> Subscriber:
-        subscriber = self._called(client_id, session)
+    def _checked(self, client_id: int, session: str | None, *, by_hand: bool = False) -> Subscriber:
+        subscriber = self._called(client_id, session, by_hand=by_hand)
         subscriber.resolve(self.track)
         if isinstance(subscriber.state, Gone):
             raise subscriber.state.error

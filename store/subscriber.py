@@ -6,6 +6,7 @@ from ..protocol.errors import (
     AckOutOfOrderError,
     BadPositionError,
     FilterError,
+    OwnedError,
     SluiceError,
     StaleSessionError,
     UnknownBatchError,
@@ -54,6 +55,8 @@ class Subscriber:
         self.memory = stored.memory
         self.snapshots = Snapshots(stored.snapshots)
         self.protected = stored.protected
+        self.output = stored.output
+        self.refused = stored.refused
         self.session: str | None = None
         self._goes_back = False  # it needs the ring from its durable cursor on, as long as that has room
         self._slots: WantedSlots | None = None  # of the ring that it would read
@@ -296,6 +299,18 @@ class Subscriber:
 
     # --- which calls count -------------------------------------------------------------------------------------------
 
+    def require_free(self) -> None:
+        """Raise OwnedError if an output owns it."""
+        if self.output:
+            raise OwnedError(
+                f"client {self.client_id} is that of the output {self.output}, which alone takes its changes"
+            )
+
+    def own(self, output: str) -> None:
+        """Be that of an output from here on; of none if the name is empty. What was refused to others is forgotten."""
+        if output != self.output:
+            self.output, self.refused = output, ""
+
     def open_session(self, token: str) -> None:
         """Admit calls of this session only."""
         self.session, self._attempt = token, 0
@@ -303,10 +318,11 @@ class Subscriber:
     def enter(self, session: str) -> None:
         """Admit a call of the open session, or of a newer one that an earlier life has opened.
 
-        Raises `StaleSessionError` when a newer session took over.
+        Raises `StaleSessionError` when a newer session took over, `OwnedError` when that is not the owner's.
         """
         token, attempt = _attempt(session)
         if token != self.session:
+            self.require_free()
             self._adopt(token)
         if attempt > self._attempt:  # what earlier attempts were given was not received
             self._attempt = attempt
@@ -348,7 +364,7 @@ class Subscriber:
     def stored(self) -> StoredClient:
         """Return the subscription as it is to be stored."""
         more = self.expire_after, tuple(self.late), self.memory, self.snapshots.stored(), self.protected
-        return StoredClient(self.client_id, self.filter, self.cursor, *more, self.where)
+        return StoredClient(self.client_id, self.filter, self.cursor, *more, self.where, self.output, self.refused)
 
     def status(self) -> ClientStatus:
         """Return its place and its state."""

@@ -54,6 +54,17 @@ def our_keys(cursor: Cursor) -> dict[str, str]:
     return {key: str(value) for key, value in ours.items() if value is not None}
 
 
+def owner_keys(client: StoredClient) -> dict[str, str]:
+    """Return our keys that say which output owns a client, and which call of somebody else was refused last."""
+    refused = {"refused": client.refused} if client.refused else {}
+    return {"output": client.output, **refused} if client.output else {}
+
+
+def read_owner(ours: dict[str, str]) -> tuple[str, str]:
+    """Read which output owns a client, and what was refused last to others."""
+    return whole(ours.get("output", "")), whole(ours.get("refused", ""))
+
+
 def client_keys(client: StoredClient) -> dict[str, str]:
     """Return what Canal lacks a key for, of a client and its cursor."""
     expiry = {} if client.expire_after is None else {"expireAfter": str(client.expire_after)}
@@ -62,7 +73,7 @@ def client_keys(client: StoredClient) -> dict[str, str]:
     snapshots = {"snapshots": client.snapshots} if client.snapshots else {}
     protect = {"protect": "true"} if client.protected else {}
     where = {"where": client.where} if client.where else {}
-    more = expiry | late | memory | snapshots | protect | where
+    more = expiry | late | memory | snapshots | protect | where | owner_keys(client)
     return more | (our_keys(client.cursor) if client.cursor is not None else {})
 
 

@@ -41,6 +41,7 @@ from .canal import (
     read_late,
     read_memory,
     read_moves,
+    read_owner,
     read_place,
     read_protection,
     read_snapshots,
@@ -241,4 +242,4 @@ def _client(data: dict[str, Any]) -> StoredClient:
     cursor = read_cursor(data["cursor"], ours) if "cursor" in data else None
     text = whole(identity.get("filter") or "")  # an escape of half a character is refused as a filter
     more = read_expiry(ours), read_late(ours), read_memory(ours), read_snapshots(ours), read_protection(ours)
-    return StoredClient(int(identity["clientId"]), text, cursor, *more, read_where(ours))
+    return StoredClient(int(identity["clientId"]), text, cursor, *more, read_where(ours), *read_owner(ours))

@@ -5,6 +5,8 @@ Layout, below ``/otter/canal/destinations/<destination>``::
     1001            a client; nothing
     1001/filter     its filter, as text, unless it is blank
     1001/cursor     {"@type":"...LogPosition","identity":{...},"postion":{...},"sluice":{"position":...}}
+    1001/where      its condition on rows, as text, if it has one
+    1001/output     {"output":"mq"}, if an output owns it
     1001/mark       Canal's own: batches that it has given
     parse           {"identity":{...},"postion":{...},"sluice":{...}}, if it is kept: where to begin without clients
     source          {"accepted":"","address":"db2:3306"}, if it was chosen: which of several sources is read
@@ -30,6 +32,7 @@ from .canal import (
     client_keys,
     dumps,
     log_position,
+    owner_keys,
     place_data,
     read_address,
     read_cursor,
@@ -37,6 +40,7 @@ from .canal import (
     read_late,
     read_memory,
     read_moves,
+    read_owner,
     read_place,
     read_protection,
     read_snapshots,
@@ -57,6 +61,16 @@ def read_epoch(data: bytes, destination: str) -> int:
         return int(json.loads(data)["epoch"])
     except MALFORMED as error:
         raise ConfigError(f"{epoch_node(destination)} in ZooKeeper does not hold an epoch: delete the node") from error
+
+
+OWN_NODES = ("where", "output")
+"""Nodes of a client that Canal does not know: a cursor that it writes takes none of them away."""
+
+
+def _own_nodes(client: StoredClient) -> dict[str, bytes]:
+    """Return what each of these holds; nothing for one that is not to be there."""
+    owner = owner_keys(client)
+    return {"where": client.where.encode(), "output": dumps(owner) if owner else b""}
 
 
 class ZooKeeperClients:
@@ -91,8 +105,8 @@ class ZooKeeperClients:
         self._addresses: dict[int, Address] = {}
         self._filters: dict[int, str | None] = {}
         """The clients that have a node, and the content of their filter's node; None without that node."""
-        self._conditions: dict[int, str] = {}
-        """The content of a client's node `where`, which Canal does not know, of those that have one."""
+        self._own: dict[str, dict[int, bytes]] = {name: {} for name in OWN_NODES}
+        """The content of the nodes that Canal does not know, by their names, of the clients that have one."""
         self._cursors: set[int] = set()
         """The clients that have a node for a cursor."""
         self._marked: list[int] = []
@@ -240,11 +254,12 @@ class ZooKeeperClients:
             operations.append(Delete(f"{node}/filter"))
         elif wanted is not None and wanted != known:
             operations.append((Create if known is None else Put)(f"{node}/filter", wanted.encode()))
-        condition = self._conditions.get(client_id, "")
-        if client.where != condition:
-            path = f"{node}/where"
-            put = Put if condition else Create
-            operations.append(put(path, client.where.encode()) if client.where else Delete(path))
+        for name, content in _own_nodes(client).items():
+            there, path = self._own[name].get(client_id), f"{node}/{name}"
+            if content and content != there:
+                operations.append((Create if there is None else Put)(path, content))
+            elif there is not None and not content:
+                operations.append(Delete(path))
         if client.cursor is not None:
             data = self._cursor_data(client, client.cursor)
             operations.append((Put if client_id in self._cursors else Create)(f"{node}/cursor", data))
@@ -257,7 +272,7 @@ class ZooKeeperClients:
     def _cursor_data(self, client: StoredClient, cursor: Cursor) -> bytes:
         address = self._addresses.get(client.client_id, self._address)
         data = {"@type": LOG_POSITION, **log_position(cursor, address)}
-        if ours := client_keys(replace(client, where="")):  # that has a node of its own
+        if ours := client_keys(replace(client, where="", output="")):  # these have nodes of their own
             data["sluice"] = ours
         return dumps(data)
 
@@ -276,12 +291,14 @@ class ZooKeeperClients:
             self._filters.pop(client_id, None)
             self._addresses.pop(client_id, None)
             self._cursors.discard(client_id)
-            self._conditions.pop(client_id, None)
+            for contents in self._own.values():
+                contents.pop(client_id, None)
             return
         self._filters[client_id] = client.filter if client.filter.strip() else None
-        self._conditions.pop(client_id, None)
-        if client.where:
-            self._conditions[client_id] = client.where
+        for name, content in _own_nodes(client).items():
+            self._own[name].pop(client_id, None)
+            if content:
+                self._own[name][client_id] = content
         if client.cursor is not None:
             self._cursors.add(client_id)
 
@@ -300,23 +317,25 @@ class ZooKeeperClients:
         nodes = await asyncio.gather(*(self._session.get(f"{self._node(it)}/filter") for it in filtered))
         texts = {client_id: node.data.decode(errors="replace") for client_id, node in zip(filtered, nodes, strict=True)}
         self._filters = {client_id: texts.get(client_id) for client_id in client_ids}
-        having = [client_id for client_id, names in below.items() if "where" in names]
-        nodes = await asyncio.gather(*(self._session.get(f"{self._node(it)}/where") for it in having))
-        self._conditions = {it: node.data.decode(errors="replace") for it, node in zip(having, nodes, strict=True)}
+        for own in OWN_NODES:
+            having = [client_id for client_id, names in below.items() if own in names]
+            nodes = await asyncio.gather(*(self._session.get(f"{self._node(it)}/{own}") for it in having))
+            self._own[own] = {it: node.data for it, node in zip(having, nodes, strict=True)}
         self._cursors = {client_id for client_id, names in below.items() if "cursor" in names}
         self._marked = [client_id for client_id, names in below.items() if "mark" in names]
 
     async def _read_client(self, client_id: int) -> StoredClient:
-        wanted, condition = self._filters[client_id] or "", self._conditions.get(client_id, "")
+        wanted, condition = self._filters[client_id] or "", self._own["where"].get(client_id, b"")
+        where, output, refused = condition.decode(errors="replace"), *self._read_owner(client_id)
         path = f"{self._node(client_id)}/cursor"
         node = await self._session.get(path) if client_id in self._cursors else None
         if node is None or not node.data:
-            return StoredClient(client_id, wanted, where=condition)
+            return StoredClient(client_id, wanted, where=where, output=output, refused=refused)
         try:
             data = json.loads(node.data)
             ours = data.get("sluice", {})
             more = read_expiry(ours), read_late(ours), read_memory(ours), read_snapshots(ours), read_protection(ours)
-            client = StoredClient(client_id, wanted, read_cursor(data, ours), *more, condition)
+            client = StoredClient(client_id, wanted, read_cursor(data, ours), *more, where, output, refused)
             address = read_address(data)
         except MALFORMED as error:
             raise ConfigError(
@@ -326,6 +345,16 @@ class ZooKeeperClients:
         if address is not None:
             self._addresses[client_id] = address
         return client
+
+    def _read_owner(self, client_id: int) -> tuple[str, str]:
+        """Read which output owns a client, and what was refused last to others. Raises ConfigError."""
+        try:
+            return read_owner(json.loads(self._own["output"].get(client_id) or b"{}"))
+        except MALFORMED as error:
+            raise ConfigError(
+                f"{self._node(client_id)}/output in ZooKeeper does not name an output ({type(error).__name__}:"
+                f" {error}): delete the node"
+            ) from error
 
     async def _below(self, path: str) -> list[str]:
         """Return the paths of all nodes below one, the deepest first."""

@@ -1,7 +1,9 @@
 """``sluice check``: what a start would find, without starting anything."""
 
+import contextlib
 import os
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from ...instance.config import InstanceConfig
 from ...protocol.errors import ConfigError, FilterError, SluiceError
@@ -9,6 +11,12 @@ from ..config import Configuration, ServerConfig
 from .cluster import in_session
 from .common import NO, add_command, add_conf, out
 from .findings import Findings, examine_password
+
+if TYPE_CHECKING:
+    from ...store.cursor import StoredClient
+
+RECENT = timedelta(days=1)
+"""For so long it is an error that somebody else has called the client of an output."""
 
 
 def add_commands(commands: Any) -> None:
@@ -82,6 +90,19 @@ async def _nothing(_session: object) -> None:
     """Do nothing in a session: it could be opened."""
 
 
+def report_call(destination: str, client: "StoredClient", findings: Findings) -> None:
+    """Say that somebody else has called the client of an output; after a day that is no error any more."""
+    time, _, call = client.refused.partition(" ")
+    is_recent = True
+    with contextlib.suppress(ValueError, TypeError):  # it was written by hand
+        is_recent = datetime.now(UTC) - datetime.fromisoformat(time) < RECENT  # noqa: TID251  of another process
+    (findings.wrong if is_recent else findings.note)(
+        f"{destination}, client {client.client_id}",
+        f"is that of the output {client.output}, and somebody else called it: {call} was refused at {time}. Stop"
+        " that consumer, or give it another client id",
+    )
+
+
 def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -> str:
     """Ask the source of a destination all that a start would ask; raises SluiceError.
 
@@ -98,6 +119,8 @@ def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -
             try_filter(config, client)
         except FilterError as error:
             findings.wrong(f"{config.destination}, client {client.client_id}", f"would not be served: {error}")
+        if client.output and client.refused:
+            report_call(config.destination, client, findings)
     places = starts([client.cursor for client in saved.clients], saved.place)
     with examine(config) as source:
         source.check(is_replaced=False)

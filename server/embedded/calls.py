@@ -5,10 +5,10 @@ import time
 
 from ...instance.config import BatchMode, InstanceConfig
 from ...instance.serving import Serving, compile_where
-from ...protocol.errors import BadParameterError, BadPositionError, SourceChangedError
+from ...protocol.errors import BadParameterError, BadPositionError, DestinationStoppedError, SourceChangedError
 from ...protocol.position import Position
 from ...store.batch import Batch
-from ...store.cursor import MOVED, Cursor, split_memory
+from ...store.cursor import MOVED, Cursor, StoredClient, split_memory
 from ...store.moves import By, Move
 from ...store.snapshot import Selection, TableProgress
 from ...store.status import ClientStatus
@@ -40,6 +40,7 @@ class Calls(Destinations):
         start: str | dict[str, int] | Selection = "earliest",
         expire_after: int | None = None,
         protected: bool | None = None,
+        output: str = "",
     ) -> dict[str, object]:
         """Register a client, durably, or change the filter of a registered one, whose cursor wins over ``start``.
 
@@ -59,8 +60,10 @@ class Calls(Destinations):
                 is configured.
             protected: whether the log on disk keeps what the client still needs, beyond its limits; None leaves that
                 as it is.
+            output: name of the output that calls, and owns the client from here on.
 
         Raises:
+            OwnedError: an output owns the client, and somebody else calls.
             BadParameterError: the client id is out of range, or there is no log that could keep anything; or the
                 tables of a snapshot cannot be read, or the client has begun without one.
             FilterError: the filter or the condition is not valid, or cannot match anything.
@@ -72,7 +75,7 @@ class Calls(Destinations):
             SourceError: the source cannot be asked, for the place of a time, the oldest one, or a new condition.
         """
         # Long: half of it says what the arguments mean.
-        instance = self._running(destination)
+        instance = self._running(destination) if output else self._admit(destination, client_id, "subscribe")
         if not -(1 << 15) <= client_id < 1 << 15:
             raise BadParameterError(f"client id {client_id} is not a 16-bit integer")
         _check_protection(instance, protected=protected)
@@ -96,6 +99,7 @@ class Calls(Destinations):
             start=begin,
             expire_after=expire_after,
             protected=protected,
+            output=output,
             now=time.monotonic(),
             by=by_caller(),
         )
@@ -191,8 +195,8 @@ class Calls(Destinations):
         return str(end)
 
     async def unsubscribe(self, destination: str, client_id: int) -> None:
-        """Remove a client and its cursor, durably; `NotSubscribedError` when it has not subscribed."""
-        instance = self._running(destination)
+        """Remove a client and its cursor, durably. Raises NotSubscribedError, and OwnedError for that of an output."""
+        instance = self._admit(destination, client_id, "unsubscribe")
         held, position = not instance.has_lost_place(client_id), instance.cursors.status(client_id).position
         instance.cursors.unsubscribe(client_id, by=by_caller(), held=held)
         instance.seek_start()
@@ -218,10 +222,29 @@ class Calls(Destinations):
             await self.companions.start(destination)
         return confirmed
 
-    def open_session(self, destination: str, client_id: int) -> str:
-        """Open a session, which fences all earlier ones of the client; return its token."""
+    async def release(self, destination: str, client_id: int) -> None:
+        """Let a client be no longer that of an output, durably; its cursor stays. Raises NotSubscribedError."""
         instance = self._running(destination)
-        token = instance.cursors.open_session(client_id, time.monotonic())
+        instance.cursors.release(client_id)
+        await instance.flush()
+
+    def clients(self, destination: str) -> list[StoredClient]:
+        """Return the clients as they are to be stored. Raises DestinationStoppedError before they are loaded."""
+        instance = self._known(destination)
+        if not instance.is_loaded:
+            raise DestinationStoppedError(f"destination:{destination} is not loaded")
+        return instance.cursors.stored()
+
+    def open_session(self, destination: str, client_id: int, *, output: str = "") -> str:
+        """Open a session, which fences all earlier ones of the client; return its token.
+
+        ``output`` is the name of the output that calls. Raises NotSubscribedError, and OwnedError when another one owns
+        the client.
+        """
+        instance = self._running(destination) if output else self._admit(destination, client_id, "session")
+        token = instance.cursors.open_session(client_id, time.monotonic(), output)
+        if output:
+            instance.owner_sessions[client_id] = token
         instance.wake()
         return token
 
@@ -247,7 +270,7 @@ class Calls(Destinations):
 
     def check(self, destination: str, client_id: int, session: str | None = None) -> None:
         """Raise what a get would raise."""
-        self._running(destination).cursors.check(client_id, session)
+        self._admit(destination, client_id, "getWithoutAck", session).cursors.check(client_id, session)
 
     def outstanding(self, destination: str, client_id: int) -> int:
         """Return how many batches a client was given and has not acked; raises as `status`."""
@@ -289,6 +312,7 @@ class Calls(Destinations):
 
         Raises:
             NotSubscribedError: the client has not subscribed.
+            OwnedError: an output owns it, and somebody else calls.
             StaleSessionError: a newer session took over.
             GoneError: its cursor is older than what is stored.
             PurgedError: the source no longer has what comes next.
@@ -296,7 +320,7 @@ class Calls(Destinations):
             SourceChangedError: its cursor belongs to another source or history.
         """
         # Long: half of it says what the arguments mean.
-        instance = self._running(destination)
+        instance = self._admit(destination, client_id, "getWithoutAck", session)
         config, cursors = instance.config, instance.cursors
         if batch_size is None and max_entries is None and max_bytes is None:
             batch_size = DEFAULT_BATCH_SIZE
@@ -364,6 +388,7 @@ class Calls(Destinations):
         Raises:
             BadParameterError: not exactly one of batch id and position is given.
             NotSubscribedError: the client has not subscribed.
+            OwnedError: an output owns it, and neither that nor an operator calls.
             StaleSessionError: a newer session took over.
             UnknownBatchError: no such batch is outstanding.
             AckOutOfOrderError: an older one is.
@@ -371,7 +396,8 @@ class Calls(Destinations):
             SourceChangedError: the position belongs to another source or history.
             PurgedError: the source no longer has what the client waits for.
         """
-        instance = self._running(destination)
+        by_operator = by_operator and position is not None  # who may do that for an output, too
+        instance = self._running(destination) if by_operator else self._admit(destination, client_id, "ack", session)
         if batch_id is not None and position is None:
             instance.cursors.ack(client_id, batch_id, now=time.monotonic(), session=session, memory=memory)
         elif position is not None and batch_id is None:
@@ -437,11 +463,12 @@ class Calls(Destinations):
 
         Raises:
             NotSubscribedError: the client has not subscribed.
+            OwnedError: an output owns it, and somebody else calls.
             StaleSessionError: a newer session took over.
             UnknownBatchError: no such batch is outstanding.
             AckOutOfOrderError: an older one is.
         """
-        instance = self._running(destination)
+        instance = self._admit(destination, client_id, "rollback", session)
         before = instance.cursors.outstanding(client_id)
         instance.cursors.rollback(client_id, batch_id, now=time.monotonic(), session=session)
         instance.wake()

@@ -22,7 +22,14 @@ from ...instance.source import ParserFactory
 from ...instance.status import ParserStatus, SourceStatus
 from ...instance.view import View
 from ...instance.zones import local_time_zone
-from ...protocol.errors import BadParameterError, ConfigError, FencedError, SluiceError, UnknownDestinationError
+from ...protocol.errors import (
+    BadParameterError,
+    ConfigError,
+    FencedError,
+    OwnedError,
+    SluiceError,
+    UnknownDestinationError,
+)
 from ...protocol.position import Position
 from ...store.log.log import Extent, FileStatus
 from ...store.moves import SERVER, Move
@@ -496,6 +503,19 @@ class Destinations:
                 f"destination {destination} is a view of {main}, which has its source, its log and its quarantine: ask"
                 f" {main}"
             )
+        return instance
+
+    def _admit(self, destination: str, client_id: int, call: str, session: str | None = None) -> Instance | View:
+        """Return a destination that runs.
+
+        Raises OwnedError, and keeps that, when an output owns the client and it is not the output that calls.
+        """
+        instance = self._running(destination)
+        try:
+            instance.cursors.admit(client_id, session)
+        except OwnedError as error:
+            instance.note_refused_call(client_id, f"{call} by {by_caller().who}", error)
+            raise
         return instance
 
     def _running_main(self, destination: str) -> Instance:

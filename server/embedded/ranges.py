@@ -66,13 +66,14 @@ class Ranges(Destinations):
         Raises:
             BadPositionError: a text is not a position.
             NotSubscribedError: the client has not subscribed.
+            OwnedError: an output owns it, and somebody else calls.
             StaleSessionError: a newer session took over.
             GoneError: the position is older than what is stored.
             PurgedError: the source no longer has what follows it.
             ReshapedError: nor has the log, and the source would give something else than was delivered.
             SourceChangedError: it belongs to another source or history.
         """
-        instance = self._running(destination)
+        instance = self._admit(destination, client_id, "position", session)
         begin = Position.parse(after)
         limits = RangeLimits(Position.parse(until) if until else None, max_rows or 0, max_bytes or 0)
         instance.cursors.check(client_id, session)
@@ -116,12 +117,13 @@ class Ranges(Destinations):
         Raises:
             BadPositionError: a text is not a position, or the range ends before it begins, or beyond the stream's end.
             NotSubscribedError: the client has not subscribed.
+            OwnedError: an output owns it, and somebody else calls.
             PurgedError: the source no longer has the range.
             ReshapedError: nor has the log, and the source would give something else than was delivered.
             SourceChangedError: it belongs to another source or history.
             SourceError: the source cannot be read, or too many read it already.
         """
-        instance = self._running(destination)
+        instance = self._admit(destination, client_id, "rows")
         begin, end = Position.parse(from_), Position.parse(to)
         transactions = not instance.config.filter_transaction_entry
         read = functools.partial(instance.cursors.read_range, client_id, begin, end, transactions=transactions)
@@ -148,7 +150,7 @@ class Ranges(Destinations):
 
     async def splits(self, destination: str, client_id: int, from_: str, to: str, parts: int) -> list[Part]:
         """Cut a range into at most so many parts of about equal bytes, one after the other; raises as `rows`."""
-        instance = self._running(destination)
+        instance = self._admit(destination, client_id, "splits")
         begin, end = Position.parse(from_), Position.parse(to)
         transactions = not instance.config.filter_transaction_entry
         split = functools.partial(instance.cursors.split_range, client_id, begin, end, parts, transactions=transactions)

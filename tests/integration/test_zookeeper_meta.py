@@ -104,6 +104,25 @@ async def test_conditions_on_rows_have_a_node_of_their_own(zk: ZooKeeperSession,
     assert await clients(zk, name).load() == ()
 
 
+async def test_the_output_that_owns_a_client_has_a_node_of_its_own(zk: ZooKeeperSession, name: str) -> None:
+    """So a cursor that Canal writes does not free the client."""
+    store = clients(zk, name)
+    await store.load()
+    refused = "2026-01-01T00:00:00+00:00 rollback"
+    for output, text in (("mq", ""), ("mq", refused), ("other", ""), ("", ""), ("mq", refused)):
+        await store.store(0, Changes({1001: replace(CLIENT, output=output, refused=text)}), None)
+        assert [(it.output, it.refused) for it in await clients(zk, name).load()] == [(output, text)]
+    await zk.set(node(name, "1001/cursor"), JAVA)
+    (client,) = await clients(zk, name).load()
+    assert (client.output, client.refused) == ("mq", refused)
+    assert client.cursor == replace(CURSOR, position=None, delivered=None)
+    await zk.set(node(name, "1001/output"), b"[")
+    with pytest.raises(ConfigError, match=r"1001/output in ZooKeeper does not name an output .* delete the node"):
+        await clients(zk, name).load()
+    await store.store(0, Changes({1001: None}), None)
+    assert await clients(zk, name).load() == ()
+
+
 async def test_nodes_and_bytes_are_canals(zk: ZooKeeperSession, name: str) -> None:
     written_by_canal = StoredClient(1001, r"shop\..*", replace(CURSOR, position=None, delivered=None))
     await clients(zk, name, "localhost").store(0, Changes({1001: written_by_canal}), None)

@@ -86,6 +86,8 @@ async def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         memory='{"shop": "an id"}',
         protected=True,
         where="shop.orders: total > 10 AND note = 'ä\\\\'",
+        output="mq",
+        refused="2026-01-01T00:00:00+00:00 rollback",
         late=("101/binlog.000007@1700000000:4:1", "101/binlog.000007@1700000000:4:2"),
     )
     async with opened(tmp_path) as (store, epoch, clients):

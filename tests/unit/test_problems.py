@@ -21,6 +21,7 @@ STATUSES = {
     "unknown-batch": 409,
     "ack-out-of-order": 409,
     "stale-session": 409,
+    "owned": 409,
     "unknown-snapshot": 404,
     "snapshot-running": 409,
     "gap": 409,

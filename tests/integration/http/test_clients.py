@@ -1,11 +1,32 @@
 """Subscriptions and sessions: what a client is given, and which clients are refused."""
 
 import asyncio
+import math
+from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from sluice.client_sdk import Client
 from sluice.protocol.canal.packet_pb2 import Messages
+from sluice.protocol.errors import OwnedError
 from tests.integration.http.served import CLIENT, PROTOBUF, Api
 from tests.source import numbers
 from tests.waiting import soon
+
+
+def place(number: int) -> str:
+    """Where the change of that number begins."""
+    return f"101/bin.000001@1700000000:{4 + 100 * number}:0"
+
+
+async def own(api: Api) -> str:
+    """Let an output own client 1001; return its session."""
+    await api.embedded.subscribe("example", 1001, output="mq")
+    return api.embedded.open_session("example", 1001, output="mq")
+
+
+PLACE = place(0)
 
 
 class TestSubscriptions:
@@ -112,3 +133,53 @@ class TestSessions:
         await api.post("session")
         async with asyncio.timeout(5):
             assert await waiting == "stale-session"
+
+
+class TestClientOfAnOutput:
+    """Nobody but the output takes, confirms or forgets anything of its client; an operator moves it."""
+
+    @pytest.mark.parametrize("headers", [{}, {"Sluice-Session": "99999999999-newer"}])
+    @pytest.mark.parametrize(
+        ("method", "call", "options"),
+        [
+            ("POST", "getWithoutAck", {}),
+            ("POST", f"getWithoutAck?ack={PLACE}", {}),
+            ("POST", "ack", {"json": {"batchId": 1}}),
+            ("POST", "ack", {"json": {"batchId": 1, "operator": True}}),
+            ("POST", "ack", {"json": {"position": PLACE}}),
+            ("POST", "rollback", {}),
+            ("POST", f"position?after={PLACE}", {}),
+            ("POST", "subscribe", {"json": {"filter": "crm\\..*"}}),
+            ("POST", "subscribe", {"json": {"start": "snapshot"}}),
+            ("POST", "unsubscribe", {}),
+            ("POST", "session", {}),
+            ("GET", "stream", {}),
+            ("GET", f"rows?from={PLACE}&to={PLACE}", {}),
+            ("GET", f"splits?from={PLACE}&to={PLACE}&n=1", {}),
+        ],
+    )
+    async def test_calls_of_consumers_are_refused(
+        self, api: Api, method: str, call: str, options: dict[str, Any], headers: dict[str, str]
+    ) -> None:
+        session = await own(api)
+        before = api.embedded.clients("example")
+        assert await api.problem(method, f"{CLIENT}/{call}", 409, headers=headers, **options) == "owned"
+        assert [replace(it, refused="") for it in api.embedded.clients("example")] == before
+        api.embedded.check("example", 1001, session)
+
+    async def test_calls_of_operators_are_not(self, api: Api) -> None:
+        session = await own(api)
+        api.source.put(4)
+        await api.embedded.get_without_ack("example", 1001, batch_size=1, session=session)
+        await api.post("ack", json={"position": place(1), "operator": True}, status=204)
+        await api.post("skip", json={"position": place(1)})
+        view = (await api.post("seek", json={"start": place(3)})).json()
+        assert view["position"] == place(3)
+        assert (await api.call("GET", f"{CLIENT}/snapshots")).json() == []
+
+    async def test_the_sdk_raises_what_it_is_told(self, api: Api) -> None:
+        await own(api)
+        with Client(api.base, "example", 1001, retry=math.inf) as client:
+            for call in (client.subscribe, client.open_session, client.get, client.rollback, client.unsubscribe):
+                with pytest.raises(OwnedError, match="client 1001 is that of the output mq"):
+                    await asyncio.to_thread(call)

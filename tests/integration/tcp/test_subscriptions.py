@@ -122,3 +122,31 @@ class TestSubscriptions:
         client.write(frames([Packet(type=Packet.SUBSCRIPTION, body=b"\xff\xff").SerializeToString()])[0])
         assert (await refused(client))[0] == 400
         await client.subscribe()
+
+
+class TestClientOfAnOutput:
+    """What Canal's own clients, which are all 1001, are told when an output owns that id."""
+
+    @pytest.mark.parametrize("name", ["Sub", "Unsub", "Get", "Ack", "Rollback"])
+    async def test_every_request_is_refused(self, canal: Canal, name: str) -> None:
+        client = await canal.connect()
+        await canal.embedded.subscribe("example", 1001, output="mq")
+        session = canal.embedded.open_session("example", 1001, output="mq")
+        canal.source.put()
+        batch = await canal.embedded.get_without_ack("example", 1001, session=session)
+        kind = {"Sub": Sub, "Unsub": Unsub, "Get": Get, "Ack": ClientAck, "Rollback": ClientRollback}[name]
+        extra = {"batch_id": batch.batch_id} if name in {"Ack", "Rollback"} else {}
+        client.send(kind(destination="example", client_id="1001", **extra))
+        code, text = await refused(client)
+        assert code == 400
+        assert "client 1001 is that of the output mq, which alone takes its changes. Use another client id" in text
+        assert canal.marks() == [batch.batch_id]
+        canal.embedded.check("example", 1001, session)
+
+    async def test_a_get_that_waits_ends_when_an_output_takes_the_client(
+        self, canal: Canal, client: CanalClient
+    ) -> None:
+        client.ask(timeout=0)
+        await soon(canal.waiting)
+        await canal.embedded.subscribe("example", 1001, output="mq")
+        assert "client 1001 is that of the output mq" in (await refused(client))[1]

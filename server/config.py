@@ -7,6 +7,7 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -484,7 +485,17 @@ class Configuration:
         return self._of_views[destination][1:]
 
     def outputs(self, destination: str) -> list[Output]:
-        """Read the outputs of a destination. Raises ConfigError."""
+        """Read the outputs of a destination. Raises ConfigError for a mistake in any of them."""
+        outputs = self.outputs_as_found(destination)
+        if mistakes := [it.mistake for it in outputs if it.mistake]:
+            raise ConfigError("\n".join(mistakes))
+        return outputs
+
+    def outputs_as_found(self, destination: str) -> list[Output]:
+        """Read the outputs of a destination, also those with a mistake, which they say.
+
+        Raises ConfigError when it cannot be known which there are.
+        """
         outputs = read_outputs(
             self._lookup(destination),
             self.instance(destination),
@@ -492,9 +503,7 @@ class Configuration:
             queue=self._queue,
             shared=bool(self.server.zk_servers),
         )
-        for output in outputs:
-            complaints(output)  # raises what cannot be used
-        return outputs
+        return [it if it.mistake else _checked(it) for it in outputs]
 
     @property
     def _queue(self) -> bool:
@@ -655,6 +664,15 @@ class Configuration:
         beans = Lookup(self._main, own, name, environ=self._environ)(_bean_keys(destination))
         default = {META_KEY: Property("zookeeper", "default with canal.zkServers")} if self.server.zk_servers else {}
         return Lookup(default, _meta_of(beans), self._main, own, name, environ=self._environ)
+
+
+def _checked(output: Output) -> Output:
+    """Return an output with what is wrong between its settings, if anything is."""
+    try:
+        complaints(output)
+    except ConfigError as error:
+        return replace(output, mistake=str(error))
+    return output
 
 
 def stamp_of(file: Path) -> Stamp | None:

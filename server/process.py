@@ -121,7 +121,7 @@ def make_outputs(configuration: Configuration, embedded: EmbeddedServer) -> Outp
         assert embedded.cluster is not None
         return asyncio.run_coroutine_threadsafe(embedded.cluster.group(), loop).result(GROUP_SECONDS)
 
-    return Outputs(embedded, configuration.outputs, lambda output: make(output, group))
+    return Outputs(embedded, configuration.outputs_as_found, lambda output: make(output, group))
 
 
 @contextlib.asynccontextmanager

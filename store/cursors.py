@@ -493,10 +493,16 @@ class Cursors:
         self._subscriber(client_id).refused = text
         self._changed.add(client_id)
 
-    def release(self, client_id: int) -> None:
-        """Let a client no longer be that of an output; its cursor stays. Raises NotSubscribedError."""
-        self._subscriber(client_id).own("")
+    def release(self, client_id: int) -> str:
+        """Let a client no longer be that of an output, and return which that was; its cursor stays.
+
+        Raises NotSubscribedError.
+        """
+        subscriber = self._subscriber(client_id)
+        output = subscriber.output
+        subscriber.own("")
         self._changed.add(client_id)
+        return output
 
     def _own(self, known: Subscriber, output: str) -> None:
         """Let a client be that of an output; any other call needs one that is of none. Raises OwnedError."""

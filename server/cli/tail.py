@@ -25,7 +25,7 @@ from ..logging import one_line
 from .common import add_command, add_destination, add_server, discard_output, interrupt, out, positive, remote_of
 from .remote import Remote
 
-CLIENT_IDS = range(30_000, 1 << 15)
+CLIENT_IDS = range(30_000, 32_001)
 """One of these that is free is the client id of a tail, so that several can run side by side."""
 EXPIRY = 600  # seconds after which the server removes the client of a tail that was killed
 WAIT = 10_000  # ms that a call waits for changes

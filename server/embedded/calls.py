@@ -225,7 +225,8 @@ class Calls(Destinations):
     async def release(self, destination: str, client_id: int) -> None:
         """Let a client be no longer that of an output, durably; its cursor stays. Raises NotSubscribedError."""
         instance = self._running(destination)
-        instance.cursors.release(client_id)
+        output = instance.cursors.release(client_id)
+        await self.audit(destination, "release", client_id, detail=f"it was that of the output {output}")
         await instance.flush()
 
     def clients(self, destination: str) -> list[StoredClient]:

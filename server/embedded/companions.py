@@ -16,6 +16,7 @@ class OutputStatus:
     """``starting``, ``running``, ``retrying`` (something is in the way that may pass by itself), ``error`` (somebody
     has to do something), or ``stopped``."""
     error: str
+    """What is in its way; of one that runs, why it goes on as it was and not as it is configured now."""
     batches: int
     records: int
     rows: int

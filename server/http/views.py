@@ -203,7 +203,9 @@ class OutputView(View):
         description="`starting`, `running`, `retrying` (it may pass by itself), `error` (somebody has to do something),"
         " or `stopped`."
     )
-    error: str = Field(description="What is in its way.")
+    error: str = Field(
+        description="What is in its way; of one that runs, why it goes on as it was and not as it is configured now."
+    )
     batches: int
     records: int = Field(description="Confirmed by the other side since the start, repetitions included.")
     rows: int

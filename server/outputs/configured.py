@@ -1,18 +1,25 @@
 """The outputs of a destination, as its files configure them: Canal's message queue, or several by name."""
 
+import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from ...instance.config import InstanceConfig
 from ...instance.properties import Lookup, Property
-from ...protocol.errors import ConfigError
+from ...instance.sink.filters import TableFilter
+from ...protocol.errors import ConfigError, FilterError
 from .registry import KINDS
 from .settings import PLACE, PREFIX, Output, OutputNames, OutputSettings
 
 CANALS: Final = "mq"
 """The output that `canal.serverMode` makes."""
+CANALS_CLIENT: Final = 1001
+"""The client that it is, as in Canal, so that cursors pass to and from it."""
+DUE: Final = ("clientId", "filter", "where", "start")
+"""What says which changes an output is due."""
 RENAMED: Final = {
     "canal.mq.topic": "topic",
     "canal.mq.dynamicTopic": "dynamicTopic",
@@ -47,20 +54,30 @@ def takes(key: str, *, queue: bool) -> bool:
 
 
 def read_outputs(lookup: Lookup, instance: InstanceConfig, folder: Path, *, queue: bool, shared: bool) -> list[Output]:
-    """Read the outputs of a destination; ``queue``: Canal's own is one of them. Raises ConfigError."""
-    names = list(OutputNames.fill(lookup(OutputNames.fields_by_key()), folder).outputs)
+    """Read the outputs of a destination; ``queue``: Canal's own is one of them.
+
+    One with a mistake says so. Raises ConfigError when it cannot be known which there are.
+    """
+    names = list(dict.fromkeys(OutputNames.fill(lookup(OutputNames.fields_by_key()), folder).outputs))
     if queue and CANALS not in names:
         names.insert(0, CANALS)
     outputs = [_read(lookup, name, instance, folder, queue=queue, shared=shared) for name in names]
     clients: dict[int, str] = {}
-    for it in outputs:
-        other = clients.setdefault(it.client_id, it.name)
+    for number, it in enumerate(outputs):
+        client_id = it.settings.client_id
+        other = it.name if client_id is None else clients.setdefault(client_id, it.name)
         if other != it.name:
-            raise ConfigError(
-                f"the outputs {other} and {it.name} are the same client, {it.client_id}: set"
-                f" {PREFIX}{it.name}.clientId to another number"
-            )
+            outputs[number] = with_same_client(it, other)
     return outputs
+
+
+def with_same_client(output: Output, other: str) -> Output:
+    """Return an output that cannot be the client that it is to be, because another one is that."""
+    mistake = (
+        f"the outputs {other} and {output.name} are the same client, {output.client_id}: set"
+        f" {PREFIX}{output.name}.clientId to another number"
+    )
+    return replace(output.of_client(None), mistake=mistake)
 
 
 def possible(names: Iterable[str]) -> set[str]:
@@ -75,8 +92,7 @@ def possible(names: Iterable[str]) -> set[str]:
 
 
 def _read(lookup: Lookup, name: str, instance: InstanceConfig, folder: Path, *, queue: bool, shared: bool) -> Output:
-    if not NAME.fullmatch(name):
-        raise ConfigError(f"sluice.outputs: {name[:200]!r} is not a name: letters, digits, '_' and '-'")
+    """Read one of them, with its mistake if it has one."""
     own = f"{PREFIX}{name}."
     found = {
         key.removeprefix(own): item
@@ -84,7 +100,52 @@ def _read(lookup: Lookup, name: str, instance: InstanceConfig, folder: Path, *, 
         if key.startswith(own)
     }
     if queue and name == CANALS:
-        found = _of_canal(lookup) | found
+        found = _of_canal(lookup) | {key: item for key, item in found.items() if item.value}
+    output = Output(
+        instance.destination,
+        name,
+        _usable(found, folder),
+        shared,
+        instance.strict_canal,
+        folder=folder,
+        source=(instance.address[0], instance.address[1]),
+        has_transactions=not instance.filter_transaction_entry,
+    )
+    try:
+        complete = _complete(output, found, lookup)
+        _check_filter(complete, instance)
+    except ConfigError as error:
+        return replace(output, mistake=str(error))
+    return complete
+
+
+def _check_filter(output: Output, instance: InstanceConfig) -> None:
+    """Raise ConfigError when the output would not be served with its filter."""
+    try:
+        if instance.shared_filter:
+            TableFilter(output.settings.filter)
+        else:
+            instance.table_filter().narrow(output.settings.filter)
+    except FilterError as error:
+        raise ConfigError(f"{PREFIX}{output.name}.filter: {error}") from None
+
+
+def _usable(found: Mapping[str, Property], folder: Path) -> OutputSettings:
+    """Return what can be used of settings that say which changes an output is due, whatever is wrong with others."""
+    usable: dict[str, Property] = {}
+    for key in DUE:
+        given = {f"{PREFIX}{PLACE}.{key}": found[key]} if key in found else {}
+        with contextlib.suppress(ConfigError):
+            OutputSettings.fill(given, folder)
+            usable |= given
+    return OutputSettings.fill(usable, folder)
+
+
+def _complete(output: Output, found: Mapping[str, Property], lookup: Lookup) -> Output:
+    """Return an output with all of its settings. Raises ConfigError for a mistake."""
+    name, folder, own = output.name, output.folder, f"{PREFIX}{output.name}."
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"sluice.outputs: {name[:200]!r} is not a name: letters, digits, '_' and '-'")
     type_ = found.get("type", Property("kafka", "")).value
     kind = KINDS.get(type_)
     if kind is None:
@@ -107,22 +168,11 @@ def _read(lookup: Lookup, name: str, instance: InstanceConfig, folder: Path, *, 
         for key, item in found.items()
         if not key.startswith(prefix) and f"{PREFIX}{PLACE}.{key}" not in known
     )
-    return Output(
-        instance.destination,
-        name,
-        settings,
-        shared,
-        instance.strict_canal,
-        library,
-        folder,
-        source=(instance.address[0], instance.address[1]),
-        has_transactions=not instance.filter_transaction_entry,
-        unknown=unknown,
-    )
+    return replace(output, settings=settings, library=library, unknown=unknown)
 
 
 def _of_canal(lookup: Lookup) -> dict[str, Property]:
-    found: dict[str, Property] = {}
+    found = {"clientId": Property(str(CANALS_CLIENT), "default with canal.serverMode = kafka")}
     for key, item in lookup({*RENAMED, *(it for it in lookup.keys if it.startswith(FREE))}).items():
         if key.startswith(FREE):
             found[f"kafka.{key.removeprefix(FREE)}"] = item

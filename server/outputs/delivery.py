@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import math
 import time
@@ -12,6 +13,7 @@ from typing import TypeVar
 
 from ...instance.skipped import Skipped
 from ...protocol.errors import (
+    ConfigError,
     FilterError,
     GoneError,
     NotStoredError,
@@ -42,6 +44,7 @@ IDLE = 5.0
 ENDING = 2.0
 """Seconds that a target has to end what it does when it is abandoned."""
 PERMANENT = (
+    ConfigError,
     RefusedError,
     RejectedError,
     PurgedError,
@@ -57,12 +60,16 @@ PERMANENT = (
 class Delivery:
     """Delivers to one target, until it is stopped. All methods belong to the event loop."""
 
-    def __init__(self, embedded: EmbeddedServer, output: Output, target: Target) -> None:
+    def __init__(self, embedded: EmbeddedServer, output: Output, make: Callable[[Output], Target]) -> None:
+        """``make`` makes the other side, when the client is there."""
         self.output = output
+        self.mistake = ""
+        """Why it goes on as it was, and not as it is configured now; empty if it does."""
         self.state = "starting"
         self.error = ""
         self._embedded = embedded
-        self._target = target
+        self._make = make
+        self._made: Target | None = None
         self._session = ""
         self._memory = ""
         self._lost = ""
@@ -80,8 +87,10 @@ class Delivery:
     def status(self) -> OutputStatus:
         """Where it stands now."""
         state, error = self.state, self.error
-        if state == "running" and (trouble := self._target.trouble):
-            state, error = "retrying", trouble
+        if state == "running" and self._made is not None and self._made.trouble:
+            state, error = "retrying", self._made.trouble
+        if self.mistake and not error:
+            error = f"goes on as it was, and cannot be used as it is configured now: {self.mistake}"
         return OutputStatus(
             self.output.name,
             self.output.settings.type,
@@ -97,8 +106,14 @@ class Delivery:
             self._last_error,
             self._failed,
             self._lost,
-            self._target.statistics,
+            {} if self._made is None else self._made.statistics,
         )
+
+    @property
+    def _target(self) -> Target:
+        """The other side; there when something is delivered."""
+        assert self._made is not None
+        return self._made
 
     def retry(self) -> None:
         """Try again now what waits for its next attempt."""
@@ -138,17 +153,12 @@ class Delivery:
 
     async def _deliver(self) -> None:
         """Deliver until something fails."""
-        embedded, output = self._embedded, self.output
-        settings = output.settings
-        await embedded.subscribe(
-            output.destination,
-            output.client_id,
-            filter=settings.filter,
-            where=settings.where,
-            start=settings.start,
-            expire_after=0,
-        )
-        self._session = embedded.open_session(output.destination, output.client_id)
+        output, settings = self.output, self.output.settings
+        await self._subscribe()
+        if self._made is None:
+            if output.mistake:
+                raise ConfigError(output.mistake)
+            self._made = await self._run(self._sender, self._make, output)
         ready: asyncio.Queue[Prepared] = asyncio.Queue(settings.window)
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -170,6 +180,19 @@ class Delivery:
             _done, late = await asyncio.wait([closing], timeout=ENDING)
             if late:
                 logger.warning("output %s: the other side keeps it from ending", output.name, extra=self._where)
+
+    async def _subscribe(self) -> None:
+        """Be the client, first of all: it holds what the output is due until that can be delivered."""
+        embedded, output, settings = self._embedded, self.output, self.output.settings
+        client = output.destination, output.client_id
+        subscribe = functools.partial(embedded.subscribe, *client, expire_after=0, output=output.name)
+        try:
+            await subscribe(filter=settings.filter, where=settings.where, start=settings.start)
+        except FilterError:
+            if output.client_id not in {it.client_id for it in embedded.clients(output.destination)}:
+                await subscribe(start=settings.start)
+            raise
+        self._session = embedded.open_session(*client, output=output.name)
 
     async def _open(self) -> None:
         """Open the target, and go on where it says."""

@@ -1,17 +1,26 @@
 """The outputs of the destinations that this server has: they start after a destination, and end before it."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Sequence
 
-from ...protocol.errors import SluiceError
+from ...protocol.errors import DestinationStoppedError, SluiceError
+from ...store.cursor import StoredClient
+from ...store.moves import SERVER
+from ..caller import caller
 from ..embedded import EmbeddedServer
 from ..embedded.companions import OutputStatus
+from .configured import CANALS_CLIENT, with_same_client
 from .delivery import Delivery
 from .settings import Output
 from .target import Target
 
 logger = logging.getLogger(__name__)
+
+IDS = range(32001, 1 << 15)
+"""Of the clients that outputs get which are configured without one: many more than a destination has outputs."""
 
 
 class Outputs:
@@ -26,25 +35,50 @@ class Outputs:
         self._make = make
         self._deliveries: dict[str, list[Delivery]] = {}
         self._running: dict[Delivery, asyncio.Task[None]] = {}
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def start(self, destination: str) -> None:
         """Bring the outputs of a destination that runs in line with their configuration as it is now.
 
-        Those that are configured as before go on, and make their next attempt now. If one cannot be used as configured,
-        that is logged, and nothing changes: what does not run leaves the changes at its cursor.
+        Those that are configured as before go on, and make their next attempt now. One that runs and cannot be used as
+        it is configured now goes on as before, and says so; any other has its client, and holds what it is due. As long
+        as there is a mistake, none is ended.
         """
+        async with self._locks[destination]:
+            try:
+                outputs = await asyncio.to_thread(self._load, destination)
+            except SluiceError as error:
+                logger.error("its outputs do not change: %s", error, extra={"destination": destination})  # noqa: TRY400
+                for delivery in self._deliveries.get(destination, ()):
+                    delivery.mistake = str(error)
+                return
+            # It may be on its way to run or to stop: then the next start comes here again.
+            with contextlib.suppress(DestinationStoppedError):
+                await self._follow(destination, assign(outputs, self._known(destination)))
+
+    async def _follow(self, destination: str, outputs: Sequence[Output]) -> None:
         running = {it.output.name: it for it in self._deliveries.get(destination, ()) if it in self._running}
+        names = {it.client_id: it.name for it in outputs}
         deliveries: list[Delivery] = []
-        try:
-            for output in await asyncio.to_thread(self._load, destination):
-                known = running.get(output.name)
-                if known is None or not known.output.is_same(output):
-                    known = Delivery(self._embedded, output, self._make(output))
-                deliveries.append(known)
-        except SluiceError as error:
-            what = "do not change" if running else "do not start"
-            logger.error("its outputs %s: %s", what, error, extra={"destination": destination})  # noqa: TRY400
-            return
+        for output in outputs:
+            known = running.get(output.name)
+            if known is not None and known.output.is_same(output):
+                known.mistake = ""
+            elif (
+                known is not None
+                and not known.output.mistake
+                and names.get(known.output.client_id, output.name) == output.name
+                and (mistake := await self._mistake(output))
+            ):
+                known.mistake = mistake
+                logger.error("%s goes on as it was: %s", output, mistake, extra={"destination": destination})
+            else:
+                known = Delivery(self._embedded, output, self._make)
+            deliveries.append(known)
+        is_valid = not (any(it.mistake for it in outputs) or any(it.mistake for it in deliveries))
+        if not is_valid:
+            gone = [it for name, it in running.items() if name not in names.values()]
+            deliveries += [it for it in gone if it.output.client_id not in names]
         await self._end([it for it in running.values() if it not in deliveries])
         self._deliveries[destination] = deliveries
         for delivery in deliveries:
@@ -52,6 +86,46 @@ class Outputs:
                 delivery.retry()
             else:
                 self._running[delivery] = asyncio.create_task(delivery.run(), name=str(delivery.output))
+        if is_valid:
+            by = caller.set("the configuration") if caller.get() == SERVER else None
+            await self._release(destination, {it.output.client_id for it in deliveries})
+            if by is not None:
+                caller.reset(by)
+
+    def _known(self, destination: str) -> list[StoredClient]:
+        """Return the clients that there are, and those that outputs which run are to have.
+
+        Raises DestinationStoppedError.
+        """
+        found = {it.client_id: it for it in self._embedded.clients(destination)}
+        for it in self._deliveries.get(destination, ()):
+            if it in self._running:
+                found.setdefault(it.output.client_id, StoredClient(it.output.client_id, output=it.output.name))
+        return list(found.values())
+
+    async def _mistake(self, output: Output) -> str:
+        """Return why an output cannot be used as configured; empty if it can."""
+        try:
+            if not output.mistake:
+                await asyncio.to_thread(self._make, output)
+        except SluiceError as error:
+            return str(error)
+        return output.mistake
+
+    async def _release(self, destination: str, wanted: Container[int]) -> None:
+        """Let the clients be free that were those of outputs which are configured no more."""
+        where = {"destination": destination}
+        text = (
+            "client %d is no longer that of the output %s, as it is configured now: its cursor stays, and anybody may"
+            " go on there; `sluice unsubscribe %s %d` removes it"
+        )
+        for client in self._embedded.clients(destination):
+            if client.output and client.client_id not in wanted:
+                logger.warning(text, client.client_id, client.output, destination, client.client_id, extra=where)
+                try:
+                    await self._embedded.release(destination, client.client_id)
+                except SluiceError as error:  # it is stored later, or who has the destination then releases it
+                    logger.warning("%s", error, extra=where)
 
     async def stop(self, destination: str) -> None:
         """Stop the outputs of a destination: when it returns, they send nothing more."""
@@ -66,3 +140,28 @@ class Outputs:
     def status(self, destination: str) -> list[OutputStatus]:
         """Return where the outputs of a destination stand."""
         return [it.status for it in self._deliveries.get(destination, ())]
+
+
+def assign(outputs: Sequence[Output], clients: Sequence[StoredClient]) -> list[Output]:
+    """Return the outputs as the clients that they are; one that is to be that of another output has a mistake by that.
+
+    One that is configured without an id is the client that it has owned before, else a free one. That of an output
+    which is older than the ownership of clients has Canal's id, and never expires.
+    """
+    owned = {it.output: it.client_id for it in clients if it.output}
+    others: dict[int | None, str] = {
+        owned[it.name]: it.name for it in outputs if it.settings.client_id is None and it.name in owned
+    }
+    found = [
+        it if (other := others.get(it.settings.client_id)) is None else with_same_client(it, other) for it in outputs
+    ]
+    configured = {it.settings.client_id for it in found}
+    known = {it.client_id: it for it in clients}
+    older = known.get(CANALS_CLIENT)
+    is_older = older is not None and not older.output and older.expire_after == 0
+    ids = [*([CANALS_CLIENT] if is_older else []), *(it for it in IDS if it not in known)]
+    free = (it for it in ids if it not in configured)
+    return [
+        it if it.settings.client_id is not None else it.of_client(owned[it.name] if it.name in owned else next(free))
+        for it in found
+    ]

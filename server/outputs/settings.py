@@ -1,7 +1,7 @@
 """What is configured of an output, whatever its kind."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,8 +49,9 @@ class OutputSettings(Settings):
 
     type: str = setting("sluice.output.<name>.type", "kafka")
     """Where it sends: `kafka`."""
-    client_id: int = setting("sluice.output.<name>.clientId", 1001, ge=-(1 << 15), lt=1 << 15)
-    """The client that it is: its cursor says what was delivered. Each output of a destination needs its own."""
+    client_id: int | None = setting("sluice.output.<name>.clientId", None, ge=-(1 << 15), lt=1 << 15)
+    """The client that it is: its cursor says what was delivered. It is the output's own: calls of everybody else are
+    refused. Empty: a free one from 32001 on, which is kept; with `canal.serverMode = kafka`, Canal's 1001 for `mq`."""
     filter: str = setting("sluice.output.<name>.filter", "")
     """The tables that are sent, as in `canal.instance.filter.regex`, among those of the destination; empty: all."""
     where: ClientWhereText = setting("sluice.output.<name>.where", "")
@@ -95,11 +96,18 @@ class Output:
     """Whether begins and ends of transactions are delivered; not with `canal.instance.filter.transaction.entry`."""
     unknown: tuple[str, ...] = field(default=(), compare=False)
     """Complaints about keys of it that nothing reads."""
+    mistake: str = ""
+    """Why it cannot be used as configured; ``settings`` has then what can be used of what it is due."""
 
     @property
     def client_id(self) -> int:
-        """The client that it is."""
+        """The client that it is, when that is known; see `of_client`."""
+        assert self.settings.client_id is not None
         return self.settings.client_id
+
+    def of_client(self, client_id: int | None) -> "Output":
+        """Return it as another client; None: as one that is still to be found."""
+        return replace(self, settings=self.settings.model_copy(update={"client_id": client_id}))
 
     def is_same(self, other: "Output") -> bool:
         """Whether it is configured as another one, wherever in the files that stands."""

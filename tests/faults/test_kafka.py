@@ -13,7 +13,9 @@ from typing import Any, Protocol
 
 import pytest
 
+from sluice.client_sdk import Client
 from sluice.client_sdk.tidb import OLDEST, TiDBReader
+from sluice.protocol.errors import OwnedError
 from sluice.protocol.tidb.entries import commit_ts_of
 from tests import commands
 from tests.conftest import Database
@@ -172,6 +174,35 @@ def test_a_server_that_was_frozen_past_its_session_leaves_the_topic_to_the_newer
                 assert "output mq: running" not in active.log_file.read_text()[before:], "it takes the topic back"
             load.finish(stop=True)
         load.check(seen(ops(arrived(broker, topic))))
+
+
+@pytest.mark.extended
+def test_the_server_that_takes_over_knows_the_client_of_an_output(
+    tmp_path: Path, own_zookeeper: ZooKeeper, kafka: Kafka, topic: str, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    mariadb118.query(f"CREATE TABLE {schema}.goods (id INT PRIMARY KEY)")
+    settings = {
+        "sluice__outputs": "copy",
+        "sluice__output__copy__topic": topic,
+        "sluice__output__copy__kafka__bootstrap__servers": kafka.servers,
+    }
+    servers = [Sluice(tmp_path / name) for name in "ab"]
+    with contextlib.ExitStack() as stack:
+        for server in servers:
+            server.settings = {"canal__zkServers": own_zookeeper.hosts, "sluice__ha__sessionTimeout": 2}
+            server.add("shop", mariadb118, canal__instance__filter__regex=rf"{schema}\\..*", **settings)
+            stack.enter_context(server)
+        for number in (1, 2):
+            active = wait_active([it for it in servers if it.process.poll() is None])
+            eventually(lambda: [it["state"] for it in active.destination()["outputs"]] == ["running"])  # noqa: B023
+            assert active.destination()["outputs"][0]["clientId"] == 32001
+            mariadb118.query(f"INSERT INTO {schema}.goods VALUES ({number})")
+            eventually(lambda: number in ids(kafka, topic))  # noqa: B023
+            with pytest.raises(OwnedError, match="client 32001 is that of the output copy"):
+                Client(active.url, "shop", 32001).get()
+            active.kill()
+    assert ids(kafka, topic) == [1, 2]
 
 
 @pytest.mark.extended

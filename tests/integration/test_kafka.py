@@ -65,7 +65,7 @@ class Setup:
 
     def output(self, **settings: Any) -> Output:
         library = {name: Property(value, "test") for name, value in self.library.items()}
-        made = KafkaSettings(**{"topic": self.topic, **settings})
+        made = KafkaSettings(**{"client_id": 1001, "topic": self.topic, **settings})
         return Output(NAME, "mq", made, shared=False, library=library, folder=self.folder)
 
     async def restart(self, **settings: Any) -> None:
@@ -494,6 +494,7 @@ class TestPositions:
     async def test_a_cursor_that_is_lost_is_found_in_the_topic(self, setup: Setup) -> None:
         await self.begin(setup)
         await setup.outputs.stop(NAME)
+        await setup.embedded.release(NAME, 1001)
         await setup.embedded.unsubscribe(NAME, 1001)
         await self.start(setup)
         setup.source.put(1)
@@ -605,6 +606,7 @@ class TestPositions:
         setup.source.put(1)
         await setup.delivered()
         await setup.outputs.stop(NAME)
+        await setup.embedded.release(NAME, 1001)
         await setup.embedded.unsubscribe(NAME, 1001)
         await self.start(setup)
         await asyncio.sleep(1)

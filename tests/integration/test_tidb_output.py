@@ -227,6 +227,7 @@ def lines(server: Server, schema: str, **settings: object) -> list[str]:
         rf"filter.regex = {schema}\\..*",
         "sluice.outputs = mq",
         "sluice.output.mq.format = tidb",
+        "sluice.output.mq.clientId = 1001",
         *(f"sluice.output.mq.{key} = {value}" for key, value in settings.items()),
     ]
 

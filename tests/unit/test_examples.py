@@ -144,7 +144,7 @@ async def deliver(count):
     await server.start("example")
     await soon(lambda: server.destination_status("example").clients)
     sources[-1].put(count)
-    await soon(lambda: not server.status("example", 1001).lag.entries)
+    await soon(lambda: not server.status("example", 32001).lag.entries)
     (status,) = server.destination_status("example").outputs
     print(status.name, status.state, status.records, copied())
     await server.close()

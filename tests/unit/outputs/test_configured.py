@@ -1,5 +1,6 @@
 """Which outputs a destination has, and what their settings mean."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -166,12 +167,59 @@ def test_a_destination_can_have_several_outputs_with_settings_of_their_own(conf:
     configuration = conf.read({"SLUICE_OUTPUT_A_TOPIC": "orders", "SLUICE_KAFKA_SASL_PASSWORD": "secret"})
     a, b = configuration.outputs("shop")
     assert (a.name, a.client_id, a.settings.filter, settings_of(a).topic) == ("a", 7, r"shop\.orders", "orders")
-    assert (b.name, b.client_id, settings_of(b).form) == ("b", 1001, "canal")
+    assert (b.name, b.settings.client_id, settings_of(b).form) == ("b", None, "canal")
     timeouts = [translate(it.library, conf.folder).settings["request.timeout.ms"] for it in (a, b)]
     assert timeouts == ["5000", "9000"]
     assert translate(a.library, conf.folder).secrets == ["secret"]
     assert configuration.warnings() == []
     assert configuration.server.serves_tcp
+
+
+def test_the_client_of_canals_own_output_is_canals_unless_another_is_configured(conf: Conf) -> None:
+    main = "canal.destinations = shop\ncanal.serverMode = kafka\nkafka.bootstrap.servers = a:1\n"
+    for own, expected in (("", 1001), ("sluice.output.mq.clientId =\n", 1001), ("sluice.output.mq.clientId = 7\n", 7)):
+        conf.write(main, own)
+        assert [it.client_id for it in conf.read().outputs("shop")] == [expected]
+    conf.write(main, "sluice.outputs = a\nsluice.output.a.clientId = 1001\n")
+    with pytest.raises(ConfigError, match="the outputs mq and a are the same client, 1001"):
+        conf.read().outputs("shop")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (
+            "sluice.output.a.window = many\n",
+            r"instance.properties:\d+: sluice.output.a.window: has to be a whole number",
+        ),
+        ("sluice.output.a.type = pigeon\n", "sluice.output.a.type has to be kafka"),
+        ("sluice.output.a.where = total > 10\n", "is not a condition of a table"),
+        ("sluice.output.a.filter = shop.(\n", r"sluice.output.a.filter: .*shop\.\("),
+        ("sluice.output.a.partitionHash = (:id\n", "canal.mq.partitionHash: rule"),
+    ],
+)
+def test_one_with_a_mistake_is_due_what_can_be_understood_and_the_others_are_as_configured(
+    conf: Conf, mistake: str, said: str
+) -> None:
+    conf.write(
+        "canal.destinations = shop\nkafka.bootstrap.servers = a:1\n",
+        "sluice.outputs = a,b\nsluice.output.a.clientId = 7\nsluice.output.a.filter = shop\\\\.orders\n"
+        f"sluice.output.a.start = latest\n{mistake}",
+    )
+    a, b = conf.read().outputs_as_found("shop")
+    assert re.search(said, a.mistake)
+    assert (a.client_id, a.settings.start, b.mistake) == (7, "latest", "")
+    assert a.settings.filter == ("shop.(" if ".filter" in mistake else r"shop\.orders")
+    with pytest.raises(ConfigError, match=said):
+        conf.read().outputs("shop")
+
+
+def test_one_whose_name_or_client_is_a_mistake_is_there(conf: Conf) -> None:
+    conf.write("canal.destinations = shop\n", "sluice.outputs = a b,c,c\nsluice.output.c.clientId = many\n")
+    found = conf.read().outputs_as_found("shop")
+    assert [(it.name, it.settings.client_id) for it in found] == [("a b", None), ("c", None)]
+    assert "'a b' is not a name" in found[0].mistake
+    assert "sluice.output.c.clientId: has to be a whole number" in found[1].mistake
 
 
 def test_a_topic_of_tidb_is_that_of_its_cluster_and_never_has_transactions(conf: Conf) -> None:
@@ -189,7 +237,10 @@ def test_a_topic_of_tidb_is_that_of_its_cluster_and_never_has_transactions(conf:
 @pytest.mark.parametrize(
     ("own", "said"),
     [
-        ("sluice.outputs = a,b\n", "the outputs a and b are the same client, 1001: set sluice.output.b.clientId"),
+        (
+            "sluice.outputs = a,b\nsluice.output.a.clientId = 7\nsluice.output.b.clientId = 7\n",
+            "the outputs a and b are the same client, 7: set sluice.output.b.clientId to another number",
+        ),
         (
             "sluice.outputs = a\nsluice.output.a.type = pigeon\n",
             "instance.properties:6: sluice.output.a.type has to be",

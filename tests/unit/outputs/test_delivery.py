@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,7 +102,7 @@ class Setup:
         self.embedded = embedded
         self.source = source
         self.target = ListTarget()
-        self.configured = [Output(NAME, "a", OutputSettings(max_bytes=1024), shared=False)]
+        self.configured = [Output(NAME, "a", OutputSettings(client_id=CLIENT, max_bytes=1024), shared=False)]
         self.outputs = Outputs(embedded, lambda _: self.configured, lambda _: self.target)
         embedded.companions = self.outputs
 
@@ -142,7 +142,7 @@ async def test_changes_are_delivered_in_order_and_acked(setup: Setup) -> None:
 
 
 async def test_only_rows_that_match_its_conditions_are_delivered(setup: Setup) -> None:
-    settings = OutputSettings(max_bytes=1024, where="shop.goods: id BETWEEN 10 AND 19")
+    settings = OutputSettings(client_id=CLIENT, max_bytes=1024, where="shop.goods: id BETWEEN 10 AND 19")
     setup.configured[0] = replace(setup.configured[0], settings=settings)
     await setup.outputs.start(NAME)
     setup.source.put(50, size=300)
@@ -264,30 +264,6 @@ async def test_a_stop_that_comes_together_with_an_error_ends_the_output(
     assert setup.state == "stopped"
 
 
-async def test_another_consumer_of_the_client_stops_the_output(setup: Setup) -> None:
-    await setup.deliver(1)
-    await soon(setup.acked)
-    setup.embedded.open_session(NAME, CLIENT)
-    setup.source.put(1)
-    await soon(lambda: setup.state == "error")
-    assert setup.target.confirmed == [0]
-
-
-async def test_an_output_that_cannot_be_made_keeps_no_destination_from_running(
-    setup: Setup, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(_: Output) -> ListTarget:
-        raise RejectedError("no library")
-
-    make: Callable[[Output], ListTarget] = fail
-    setup.embedded.companions = Outputs(setup.embedded, lambda _: [setup.delivery.output], make)
-    await setup.outputs.stop(NAME)
-    await setup.embedded.stop(NAME)
-    await setup.embedded.start(NAME)
-    assert setup.embedded.destination_status(NAME).state != "stopped"
-    assert "its outputs do not start: no library" in caplog.text
-
-
 @pytest.mark.parametrize(("takes", "again"), [(True, [2, 3]), (False, [])])
 async def test_a_target_that_takes_transactions_gets_a_whole_one_again_after_an_error(
     setup: Setup, takes: bool, again: list[int]
@@ -333,8 +309,10 @@ class TestPlaceOfTheOtherSide:
         await setup.deliver(5)
         await soon(setup.acked)
         await setup.outputs.stop(NAME)
+        await setup.embedded.release(NAME, CLIENT)
         await setup.embedded.unsubscribe(NAME, CLIENT)
-        setup.configured = [replace(it, settings=OutputSettings(start="latest")) for it in setup.configured]
+        settings = OutputSettings(client_id=CLIENT, start="latest")
+        setup.configured = [replace(it, settings=settings) for it in setup.configured]
         setup.source.put(2)
         await setup.outputs.start(NAME)
         await setup.deliver(2)
@@ -398,7 +376,7 @@ class TestAnotherConfiguration:
         await setup.deliver(3)
         await soon(setup.acked)
         first, setup.target = setup.target, ListTarget()
-        setup.configured = [Output(NAME, "a", OutputSettings(max_bytes=4096), shared=False)]
+        setup.configured = [Output(NAME, "a", OutputSettings(client_id=CLIENT, max_bytes=4096), shared=False)]
         await setup.outputs.start(NAME)
         assert first.calls[-1] == "close"
         setup.source.put(2)

@@ -124,11 +124,17 @@ class Destinations:
     async def start(self, destination: str) -> None:
         """Start a destination with its configuration as it is now; a running one goes on unchanged.
 
-        Among several servers it stands by until it is this server's turn.
+        One in an error begins again if it is configured otherwise now: that may be what was wrong. Among several
+        servers it stands by until it is this server's turn.
 
         Raises:
             SluiceError: its configuration, or what is stored of it, cannot be used.
         """
+        failing = self.instances.get(destination)
+        if failing is not None and failing.state == "error":
+            config = await asyncio.to_thread(self._load, destination)
+            if failing.configured != config:
+                await self.stop(destination)
         async with self._locks.setdefault(destination, asyncio.Lock()):
             known = self.instances.get(destination)
             if known is not None:

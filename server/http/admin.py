@@ -52,7 +52,7 @@ async def destination_detail(context: Ctx, destination: Destination) -> Destinat
     dependencies=[may_administer],
 )
 async def start(context: Ctx, destination: Destination) -> DestinationView:
-    """Start it; a running one goes on."""
+    """Start it; a running one goes on. One in an error begins again if its file was changed."""
     await context.embedded.start(destination)
     await context.embedded.audit(destination, "start")
     return DestinationView.of(context.embedded.destination_status(destination))

@@ -240,3 +240,21 @@ def test_a_purge_while_it_is_read_is_told_in_the_stream_where_it_goes_on_as_conf
         assert [it.partition(": ")[0] for it in markers] == [f"changes from {gap['before']} to {end.file}:{end.begin}"]
         assert client.confirm_gaps() == 1
         assert not sluice.destination()["gaps"]
+
+
+def test_a_start_takes_a_corrected_password(sluice: Sluice, source: Server, database: Database) -> None:
+    schema = database(source)
+    options: dict[str, object] = {"canal__instance__filter__regex": rf"{schema}\\..*"}
+    sluice.add("shop", source, canal__instance__dbPassword="a wrong one", **options)
+    with sluice, sluice.client() as client:
+        sluice.wait_error("denied|cannot log in")
+        assert "a wrong one" not in "".join(sluice.log)
+        sluice.call("POST", "/shop/start")
+        sluice.wait_error("denied|cannot log in")
+        sluice.add("shop", source, **options)
+        sluice.call("POST", "/shop/start")
+        sluice.wait_running()
+        client.subscribe()
+        source.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
+        source.query(f"INSERT INTO {schema}.t VALUES (1)")
+        assert _read(client) == [1]

@@ -42,7 +42,8 @@ class Checks:
     * The durable cursor never goes back.
     * The newest session of the consumer's is never refused for an older one. One of a server whose epoch is over,
       without its knowledge, is older than those of the epoch that goes on.
-    * The consumer gets the changes in their order, and skips none.
+    * The consumer gets the changes in their order, and skips none, but where its cursor was moved: that is stored, with
+      the cursor, before anything after it is given.
     * So does the broker, each of them once. The durable cursor of the output is never after what the broker has. A
       former owner writes nothing after the new one has written that its epoch has begun.
     """
@@ -99,6 +100,10 @@ class Checks:
             raise self._violation(f"session {session.number} writes in the epoch of session {nodes.raised_by}")
         if nodes.epoch not in self.deposed and (nodes.running is None or nodes.running.owner != session.number):
             raise self._violation(f"session {session.number} writes, but {nodes.running} owns the destination")
+        for move in store.changes.moves.get(CLIENT, ()):
+            start, stop = index_of(move.before), index_of(move.after)
+            self._pass(start, stop)
+            self.seen = max(self.seen, stop)
         for client_id, client in store.changes.clients.items():
             before, after = reach(nodes.clients[client_id]), reach(client) if client is not None else 0
             self._world.log("zookeeper", "stores", client_id, before, "->", after)
@@ -133,7 +138,9 @@ class Checks:
 
     def acks(self, batch: Batch) -> None:
         """Hear that the consumer acks what it has processed."""
-        start, stop = index_of(batch.from_), index_of(batch.to)
+        self._pass(index_of(batch.from_), index_of(batch.to))
+
+    def _pass(self, start: int, stop: int) -> None:
         self._acked.extend(bytes(max(0, stop - len(self._acked))))
         self._acked[start:stop] = b"\x01" * (stop - start)
 

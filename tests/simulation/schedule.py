@@ -45,6 +45,7 @@ class Schedule:
             (3, self._lose_link),
             (1, self._jump),
             (1, self._stop),
+            (1, self._seek),
         ]
         other_faults: list[tuple[int, Callable[[], None]]] = [
             (3, self._cut_follower),
@@ -126,6 +127,10 @@ class Schedule:
             self._log(server.name, "is told to stop the destination")
             self.world.tell(0, server, server.take_part, False)
             self.world.tell(self._seconds(TIMEOUT), server, server.take_part, True)
+
+    def _seek(self, server: Server) -> None:
+        if server.is_up:
+            self.world.tell(0, server, server.seek)
 
     def _jump(self, server: Server) -> None:
         server.wall = self.world.random.uniform(-1e6, 1e6)

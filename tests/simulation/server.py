@@ -1,5 +1,6 @@
 """A server: the real machines, a ring with its cursors, and around them what a host does, on simulated networks."""
 
+import contextlib
 import json
 import math
 from collections import deque
@@ -443,6 +444,19 @@ class Server:
             raise FencedError("not active")
         self._checks.serves(self, self.instance.epoch)
         return self.instance
+
+    def seek(self) -> None:
+        """Move the consumer's cursor over what was read, as an operator may ask the server that serves."""
+        with contextlib.suppress(SluiceError):
+            instance = self.check()
+            cursors, ring = instance.cursors, instance.cursors.ring
+            acked = cursors.status(CLIENT).acked
+            last = ring.last_boundary(ring.first, ring.next)
+            end = cursors.position_before(last + 1) if last >= 0 else None
+            if acked and end is not None and end > Position.parse(acked):
+                self.world.log(self.name, "moves the cursor from", index_of(acked), "to", index_of(end))
+                cursors.seek(CLIENT, end, memory="", now=self._now())
+                self._flush(instance)
 
     def request(self, request: Request) -> None:
         """Serve a consumer."""

@@ -133,6 +133,23 @@ class LateGetsTakeBatches(Server):
             return super().get(client_id, session=f"{token}.1000000", **limits)
 
 
+class GivesWhatComesAfterAJumpBeforeThatIsStored(Server):
+    """What follows a cursor that was moved is given before the move is durable."""
+
+    class make_cursors(Cursors):  # noqa: N801
+        def get(self, client_id: int, **options: Any) -> Batch | None:
+            self.gate.is_stored = lambda client_id: True  # type: ignore[method-assign]
+            return super().get(client_id, **options)
+
+
+class StoresACursorWithoutItsJump(Server):
+    """That a cursor was moved is not written with it."""
+
+    class make_cursors(Cursors):  # noqa: N801
+        def take_changes(self) -> Changes:
+            return Changes(super().take_changes().clients)
+
+
 class AcksWhatTheBrokerMayHave(Server):
     """An output acks what it has sent, whatever the broker says."""
 
@@ -182,14 +199,16 @@ def is_shown(seed: int, server: type[Server]) -> bool:
     ("server", "likely"),
     [
         (NoEpochCheck, 58),
-        (TakeOverBeforeExpiry, 12),
-        (WriteRetriedInNewSession, 21),
-        (PingsOfFollowersCount, 86),
+        (TakeOverBeforeExpiry, 6),
+        (WriteRetriedInNewSession, 35),
+        (PingsOfFollowersCount, 350),
         (WritesPastItsLease, 71),
         (PersistsMoreThanAcked, 1),
-        (AcceptsAcksOfEarlierEpochs, 1462),
+        (AcceptsAcksOfEarlierEpochs, 162),
         (KeepsTheFirstSessionThatComes, 1165),
         (LateGetsTakeBatches, 3),
+        (GivesWhatComesAfterAJumpBeforeThatIsStored, 61),
+        (StoresACursorWithoutItsJump, 4),
         (AcksWhatTheBrokerMayHave, 16),
         (OvertakesALaterEpoch, 195),
         (ClaimsNoEpoch, 158),

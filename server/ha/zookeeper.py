@@ -67,6 +67,7 @@ class ZooKeeperSession:
         self.session_id = 0
         self._on_connected = on_connected
         self._loop = asyncio.get_running_loop()
+        self._looking: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
         self._begun = asyncio.Event()
         self._ended = False  # guarded by the lock: set in kazoo's thread before kazoo makes another session
@@ -107,6 +108,11 @@ class ZooKeeperSession:
         """Whether the session has expired or was closed."""
         return self._over.is_set()
 
+    @property
+    def zxid(self) -> int:
+        """The number of the last transaction of ZooKeeper that the session has seen."""
+        return int(self._client.last_zxid)
+
     async def wait_until_over(self) -> None:
         """Return when the session has expired or was closed."""
         await self._over.wait()
@@ -115,6 +121,7 @@ class ZooKeeperSession:
         """End the session: ZooKeeper drops its ephemeral nodes at once, if it can be told so within 2 s."""
         with self._lock:
             self._ended = True
+        self._look_no_more()
         await self._stop()
         self._over.set()
 
@@ -249,13 +256,52 @@ class ZooKeeperSession:
             self._loop.call_soon_threadsafe(self._follow, state)
 
     def _follow(self, state: str) -> None:
+        self._look_no_more()
         if state == KazooState.LOST:
             logger.warning("the session %#x with ZooKeeper has expired", self.session_id)
             self._over.set()
             return
         self._begun.set()
+        if state == KazooState.SUSPENDED and not self._over.is_set():
+            self._looking = self._loop.create_task(self._look_whether_it_went_back(), name="look at ZooKeeper")
         if self._on_connected is not None:
             self._on_connected(state == KazooState.CONNECTED)
+
+    def _look_no_more(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+
+    async def _look_whether_it_went_back(self) -> None:
+        """End the session when ZooKeeper is without transactions that it has seen: it would be refused for ever."""
+        while True:
+            await asyncio.sleep(self.timeout)
+            zxid = await self._current_zxid()
+            if zxid is not None and zxid < self.zxid:
+                break
+        logger.warning(
+            "ZooKeeper (%s) has lost data: its last transaction is %#x, and the session %#x has seen %#x",
+            self.hosts,
+            zxid,
+            self.session_id,
+            self.zxid,
+        )
+        with self._lock:
+            self._ended = True
+        self._over.set()
+
+    async def _current_zxid(self) -> int | None:
+        """Return the number of the last transaction of ZooKeeper; None when it gives no session now."""
+        other = ZooKeeperSession(self.hosts, self.timeout)  # that is a transaction, so a majority has agreed on it
+        try:
+            async with asyncio.timeout(self.timeout):
+                await other.connect()
+                await other.sync()
+                return other.zxid
+        except (TimeoutError, ZooKeeperError):
+            return None
+        finally:
+            await other.close()
 
     async def _stop(self) -> None:
         """Stop kazoo; its threads end with the process if ZooKeeper does not let go of them."""

@@ -269,6 +269,49 @@ async def test_expired_session_is_over_and_is_not_continued_by_another(zookeeper
             assert await other.find(path) is None
 
 
+async def test_session_is_over_when_zookeeper_has_lost_what_it_has_seen(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ZooKeeper() as zookeeper:
+        async with session(zookeeper, 2.0) as zk:
+            for number in range(20):
+                await zk.create(f"{path}{number}")
+            await asyncio.to_thread(zookeeper.lose)
+            await asyncio.wait_for(zk.wait_until_over(), 20)
+            with pytest.raises(SessionExpiredError):
+                await zk.create(path)
+    assert "has lost data" in caplog.text
+
+
+@pytest.mark.extended
+async def test_session_outlives_a_zookeeper_that_is_away_for_long_and_has_lost_nothing(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    look = ZooKeeperSession._current_zxid
+
+    async def counted(self: ZooKeeperSession) -> int | None:
+        nonlocal looks
+        looks += 1
+        return await look(self)
+
+    monkeypatch.setattr(ZooKeeperSession, "_current_zxid", counted)
+    with ZooKeeper() as zookeeper:
+        async with session(zookeeper, 3.0) as zk:
+            await zk.create(path, ephemeral=True)
+            zookeeper.kill()
+            await soon(lambda: looks > 1)
+            await asyncio.to_thread(zookeeper.start)
+            while True:
+                try:
+                    node = await zk.get(path)
+                    break
+                except UnknownOutcomeError:
+                    await asyncio.sleep(0.05)
+            assert node.owner == zk.session_id
+            assert not zk.over
+
+
 async def test_connecting_goes_on_until_there_is_a_zookeeper_and_says_nothing_itself(
     zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -215,6 +215,29 @@ class ZooKeeper:
         self.stop()
         self.start()
 
+    def lose(self) -> None:
+        """Stop all servers, and start them at the same ports without their data."""
+        self.kill()
+        for server in self.servers:
+            shutil.rmtree(server.folder / "data")
+            server.configure(self.servers)
+        self.start()
+
+    def back_up(self) -> None:
+        """Keep a copy of the data, for `go_back`."""
+        self.stop()
+        for server in self.servers:
+            shutil.copytree(server.folder / "data", server.folder / "copy")
+        self.start()
+
+    def go_back(self) -> None:
+        """Stop all servers, and start them with the copy of `back_up`."""
+        self.kill()
+        for server in self.servers:
+            shutil.rmtree(server.folder / "data")
+            (server.folder / "copy").rename(server.folder / "data")
+        self.start()
+
     def close(self) -> None:
         """Stop for good: the data goes too."""
         self.kill()

@@ -297,8 +297,8 @@ class InstanceConfig(Settings):
     configuration says, as with Canal's shipped files. `parse`: a place is kept too, and counts when no client has a
     cursor: Canal's node `parse` in ZooKeeper, or `parse.dat` beside `meta.dat`."""
     file_data_dir: FolderPath = setting("canal.file.data.dir", Path(), of_view=True)
-    """Folder of `<destination>/meta.dat`. Empty, and `../conf` as in Canal's own files, mean the folder of
-    `canal.properties`. A view can have its own."""
+    """Folder of `<destination>/meta.dat`; with `canal.zkServers`, of what a server saves of the cursors in ZooKeeper.
+    Empty, and `../conf` as in Canal's own files, mean the folder of `canal.properties`. A view can have its own."""
     file_flush_period: int = setting("canal.file.flush.period", 1000, ge=1, le=86_400_000, unit="ms", of_view=True)
     """How often changed cursors are written to the file. A view can have its own."""
     zookeeper_flush_period: int = setting(

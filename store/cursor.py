@@ -107,9 +107,9 @@ def in_order(cursors: list[Cursor]) -> list[Cursor]:
     ordered: list[Cursor] = []
     while cursors:
         oldest = min(cursors, key=lambda cursor: cursor.timestamp)
-        same = [cursor for cursor in cursors if _same_history(cursor, oldest)]
+        same = [cursor for cursor in cursors if same_history(cursor, oldest)]
         ordered += sorted(same, key=lambda cursor: cursor.order)
-        cursors = [cursor for cursor in cursors if not _same_history(cursor, oldest)]
+        cursors = [cursor for cursor in cursors if not same_history(cursor, oldest)]
     return ordered
 
 
@@ -128,7 +128,8 @@ def earliest(cursors: list[Cursor]) -> Cursor | None:
     return next(iter(in_order(cursors)), None)
 
 
-def _same_history(one: Cursor, other: Cursor) -> bool:
+def same_history(one: Cursor, other: Cursor) -> bool:
+    """Whether two places have an order."""
     if one.position is not None and other.position is not None:
         return one.position.same_history(other.position)
     return one.journal.rpartition(".")[0] == other.journal.rpartition(".")[0]

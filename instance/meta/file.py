@@ -172,7 +172,7 @@ class FileMetaStore:
             if data["destination"] != self._destination:
                 raise ConfigError(f"{self.path} belongs to the destination {data['destination']!r}")
             items = data.get("clientDatas", [])
-            clients = [_client(item) for item in items]
+            clients = [read_client(item) for item in items]
             found = {int(item["clientIdentity"]["clientId"]): read_address(item.get("cursor") or {}) for item in items}
             self._addresses = {client_id: address for client_id, address in found.items() if address is not None}
             ours = data.get("sluice")
@@ -192,37 +192,25 @@ class FileMetaStore:
         place = earliest([client.cursor for client in clients if client.cursor is not None])
         if self._parse is not None and place not in (None, self.place):
             assert place is not None
-            _write(self._parse, place_data(place, self._address))
+            replace_file(self._parse, place_data(place, self._address))
             self.place = place
 
     def _replace(self, clients: list[StoredClient], epoch: int) -> None:
         data = {
-            "clientDatas": [self._data(client) for client in clients],
+            "clientDatas": [
+                client_data(it, self._destination, self._addresses.get(it.client_id, self._address)) for it in clients
+            ],
             "destination": self._destination,
             "sluice": {"epoch": epoch, **moves_keys(self.moves), **source_keys(self.source)},
         }
-        _write(self.path, dumps(data))
-
-    def _data(self, client: StoredClient) -> dict[str, Any]:
-        data: dict[str, Any] = {
-            "clientIdentity": {
-                "clientId": client.client_id,
-                "destination": self._destination,
-                "filter": client.filter,
-            }
-        }
-        if client.cursor is not None:
-            data["cursor"] = log_position(client.cursor, self._addresses.get(client.client_id, self._address))
-        if ours := client_keys(client):
-            data["sluice"] = ours
-        return data
+        replace_file(self.path, dumps(data))
 
 
 def _unusable(folder: Path, error: OSError) -> ConfigError:
     return ConfigError(f"cannot keep cursors in {folder}: {error.strerror}; canal.file.data.dir names another folder")
 
 
-def _write(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
     """Write a file beside it, make that durable, and replace the file by it. Raises OSError that names the file."""
     new = path.with_suffix(".tmp")
     try:
@@ -236,7 +224,19 @@ def _write(path: Path, data: bytes) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _client(data: dict[str, Any]) -> StoredClient:
+def client_data(client: StoredClient, destination: str, address: Address) -> dict[str, Any]:
+    """Return what the file holds of a client; ``address`` is that of the source."""
+    identity = {"clientId": client.client_id, "destination": destination, "filter": client.filter}
+    data: dict[str, Any] = {"clientIdentity": identity}
+    if client.cursor is not None:
+        data["cursor"] = log_position(client.cursor, address)
+    if ours := client_keys(client):
+        data["sluice"] = ours
+    return data
+
+
+def read_client(data: dict[str, Any]) -> StoredClient:
+    """Read a client. Raises one of `MALFORMED` if it is something else."""
     identity = data["clientIdentity"]
     ours = data.get("sluice", {})
     cursor = read_cursor(data["cursor"], ours) if "cursor" in data else None

@@ -103,6 +103,15 @@ def report_call(destination: str, client: "StoredClient", findings: Findings) ->
     )
 
 
+def _find_loss(server: ServerConfig, config: InstanceConfig) -> str:
+    """Return what ZooKeeper has lost of a destination, as far as this server knows. Raises SluiceError."""
+    from ..ha.backup import read_all
+    from ..ha.restore import find_loss
+
+    backup = read_all(config.file_data_dir, config.destination)
+    return in_session(server, lambda session: find_loss(session, backup))
+
+
 def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -> str:
     """Ask the source of a destination all that a start would ask; raises SluiceError.
 
@@ -114,6 +123,8 @@ def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -
 
     table_filter = config.table_filter()
     saved = read_saved(server, config)
+    if config.meta.is_shared and not config.route and (loss := _find_loss(server, config)):
+        findings.wrong(f"{config.destination}, ZooKeeper", loss)
     for client in saved.clients:
         try:
             try_filter(config, client)

@@ -52,14 +52,14 @@ def yield_command(options: Any) -> int:
     async def move(session: "ZooKeeperSession") -> "list[Move]":
         return [await give_up(session, options.destination)]
 
-    return _report(in_session(_shared(options), move))
+    return _report(in_session(shared(options), move))
 
 
 def rebalance_command(options: Any) -> int:
     """Spread the destinations evenly."""
     from ..ha.moves import rebalance
 
-    return _report(in_session(_shared(options), rebalance))
+    return _report(in_session(shared(options), rebalance))
 
 
 def _report(moves: "list[Move]") -> int:
@@ -70,7 +70,8 @@ def _report(moves: "list[Move]") -> int:
     return 0
 
 
-def _shared(options: Any) -> ServerConfig:
+def shared(options: Any) -> ServerConfig:
+    """Return the configuration of a server that is one of several. Raises ConfigError if it is alone."""
     config = Configuration(options.conf, os.environ).server
     if not config.zk_servers:
         raise ConfigError("canal.zkServers is empty: this server is alone, so nothing can be moved")

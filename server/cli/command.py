@@ -27,6 +27,7 @@ MODULES = {
     "source": ("source",),
     "credentials": ("token", "user"),
     "cluster": ("yield", "rebalance"),
+    "restore": ("cluster",),
     "migrate": ("migrate",),
     "spark": ("spark",),
     "tidb": ("tidb",),

@@ -31,6 +31,7 @@ from ...protocol.paths import GROUP, SERVERS, epoch_node, running_node, servers_
 from ...protocol.position import Position
 from ...store.cursor import Changes, Cursor, StoredClient
 from ...store.moves import Move
+from .backup import NO_EPOCH, Backups
 from .election import State
 from .member import Member
 from .operations import (
@@ -220,11 +221,13 @@ class Cluster:
         """The oldest position that the logs of all servers hold, by destination, as last seen."""
         self._warned: set[str] = set()
         """What was said in this session already, as it is tried again and again."""
+        self._backups = Backups(identity.address, configure)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Take part, in one session after the other, until cancelled."""
+        saving = asyncio.create_task(self._backups.run(), name="save cursors")
         try:
             while True:
                 try:
@@ -235,6 +238,8 @@ class Cluster:
         finally:
             for task in self._tasks:
                 task.cancel()
+            self._backups.stop()
+            await saving
 
     def start(self, destination: str) -> None:
         """Take part in the election of a destination, which is activated when it is won."""
@@ -285,7 +290,17 @@ class Cluster:
 
     def problem_of(self, destination: str) -> str:
         """Return what keeps, or would keep, this server from serving a destination; empty when all is well."""
-        return self.problem or self.member.election(destination).problem or self._refused.get(destination, "")
+        return (
+            self.problem
+            or self.member.election(destination).problem
+            or self._refused.get(destination, "")
+            or self._backups.problem(destination)
+        )
+
+    @property
+    def lost(self) -> list[str]:
+        """The destinations of which ZooKeeper has lost cursors: no server has them until these are restored."""
+        return [it for it in self.member.destinations if self.member.election(it).loss]
 
     def held(self, destination: str) -> str:
         """Return the oldest position that the logs of all servers hold; empty if one of them writes none."""
@@ -301,8 +316,9 @@ class Cluster:
             raise ZooKeeperError(self.problem or "no session with ZooKeeper yet")
         if await session.find(GROUP) is None:
             with contextlib.suppress(NodeExistsError):
-                await session.create(GROUP, uuid.uuid4().hex.encode())
-        return (await session.get(GROUP)).data.decode()
+                await session.create(GROUP, (self._backups.group or uuid.uuid4().hex).encode())
+        self._backups.group = (await session.get(GROUP)).data.decode()
+        return self._backups.group
 
     async def store(
         self,
@@ -369,6 +385,7 @@ class Cluster:
                 await asyncio.sleep(RETRY)
                 continue
             self._clients[view] = clients
+            self._backups.loaded(destination, view, election.epoch, found, clients.moves)
             return election.epoch, list(found)
 
     def close_view(self, config: InstanceConfig) -> None:
@@ -440,6 +457,7 @@ class Cluster:
         self._held.clear()
         self._last.clear()  # ZooKeeper may have left them without an answer
         self._warned.clear()
+        self._backups.left(session.zxid)
         self.problem = "no session with ZooKeeper yet"
         self.member.expired(_now())
         self._drive()
@@ -672,10 +690,18 @@ class Cluster:
                     return Done(results[0] or 0)
                 case Load():
                     clients = self._clients[destination] = self._clients_of(destination, session)
-                    return Loaded(await clients.load())
+                    found = await clients.load()
+                    epoch = self.member.election(destination).epoch
+                    self._backups.loaded(destination, destination, epoch, found, clients.moves)
+                    self._backups.placed(destination, clients.source, clients.place)
+                    return Loaded(found)
                 case Store(version=version, changes=changes, epoch=changed_epoch, view=view, source=source):
                     clients = self._clients[view or destination]
-                    return Done(await clients.store(version, changes, changed_epoch, source))
+                    done = Done(await clients.store(version, changes, changed_epoch, source))
+                    self._backups.stored(destination, view or destination, changes, changed_epoch)
+                    if not view:
+                        self._backups.placed(destination, clients.source, clients.place)
+                    return done
                 case Release(version=version):
                     await session.commit([Check(epoch_node(destination), version), Delete(running)])
                     return Done()
@@ -710,7 +736,10 @@ class Cluster:
                 active=bool(data.get("active")),
                 fenced=fence is not None and fence.changed >= node.created,
             )
-        return Seen(running, epoch, version, strangers)
+        loss = await self._backups.compare(
+            destination, epoch if fence is not None else NO_EPOCH, session.zxid, running.address if running else ""
+        )
+        return Seen(running, epoch, version, strangers, loss)
 
     def _clients_of(self, destination: str, session: ZooKeeperSession) -> ZooKeeperClients:
         config = self._configure(destination)

@@ -100,6 +100,8 @@ class Election:
         self._session: int | None = None
         self.wanted = False
         """Whether this server takes part."""
+        self.loss = ""
+        """What ZooKeeper has lost of it, and how that is restored; empty for nothing."""
         self._refusal = self._failure = ""
         self._looking = self._look_again = False
         self._free: Seen | None = None
@@ -126,7 +128,7 @@ class Election:
     @property
     def problem(self) -> str:
         """Why it is not, or should not be, served here; empty when all is well."""
-        return self._refusal or self._failure
+        return self.loss or self._refusal or self._failure
 
     @property
     def deadline(self) -> float:
@@ -281,7 +283,7 @@ class Election:
         self.active = running.address if running is not None else ""
         if running is not None:
             self._free_since = math.inf
-        self._refusal = _refusal(seen)
+        self._refusal, self.loss = _refusal(seen), seen.loss
         if running is not None and running.owner == self._session:
             self._looked_at_mine(running, seen, now)
         elif self.state in (State.ACTIVE, State.LEAVING):
@@ -320,7 +322,7 @@ class Election:
         elif seen.running is not None:
             if not seen.running.fenced:
                 self.state = State.REFUSED
-        elif not seen.strangers:
+        elif not seen.strangers and not seen.loss:
             self._free = seen
             self._free_since = min(self._free_since, now)
             if now >= self._claim_time():

@@ -104,6 +104,8 @@ class Seen:
     """Of the epoch node, -1 without."""
     strangers: tuple[str, ...] = ()
     """Addresses that Canal's own servers have registered for the destination."""
+    loss: str = ""
+    """What ZooKeeper has lost of it; empty for nothing. It is not claimed then."""
 
 
 @dataclass(frozen=True, slots=True)

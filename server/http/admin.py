@@ -271,6 +271,12 @@ async def readyz(context: Ctx, response: Response) -> HealthView:
         meaning = "The server takes calls."
         if idle := states.total() - states["running"] - states["standby"] - states["finished"]:
             meaning += f" {idle} of {states.total()} destinations do not run: GET /v1/destinations says why."
+        cluster = context.embedded.cluster
+        if cluster is not None and (lost := cluster.lost):
+            meaning += (
+                f" ZooKeeper has lost cursors of {len(lost)} destinations, which stand still: sluice cluster restore"
+            )
+            meaning += " writes back what was saved."
     if status != "ok":
         response.status_code = 503
     return HealthView(status=status, meaning=meaning, destinations=states)

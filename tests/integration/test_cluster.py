@@ -7,6 +7,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Literal
 
@@ -19,7 +20,7 @@ from sluice.instance.meta.nodes import Node, UnknownOutcomeError, Watch
 from sluice.instance.meta.zookeeper import epoch_data
 from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.protocol.errors import ConfigError, FencedError, UnknownDestinationError, ZooKeeperError
-from sluice.protocol.paths import SERVERS
+from sluice.protocol.paths import GROUP, SERVERS
 from sluice.protocol.position import Position
 from sluice.server.ha import cluster as cluster_module
 from sluice.server.ha.cluster import Cluster, ClusterMetaStore, Identity
@@ -93,6 +94,12 @@ async def taking_part(
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the files of the servers be in a folder of the test."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -288,7 +295,7 @@ async def test_nothing_that_is_done_waits_for_the_next_beat(
 
 
 async def test_servers_of_one_zookeeper_have_a_name_in_common_that_stays(
-    zookeeper: ZooKeeper, empty: KazooClient
+    zookeeper: ZooKeeper, empty: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = set()
     for _ in range(2):
@@ -297,10 +304,16 @@ async def test_servers_of_one_zookeeper_have_a_name_in_common_that_stays(
             names |= {await cluster.group(), await cluster.group()}
     (name,) = names
     assert name
-    empty.delete("/otter", recursive=True)
+    empty.delete(GROUP)
     async with taking_part(zookeeper, host=KeepingHost()) as cluster:
         await soon(lambda: serves(cluster))
-        assert await cluster.group() not in names
+        assert await cluster.group() == name, "a server remembers it"
+    empty.delete("/otter", recursive=True)
+    (tmp_path / "new").mkdir()
+    monkeypatch.chdir(tmp_path / "new")  # a server that has known neither
+    async with taking_part(zookeeper, host=KeepingHost()) as cluster:
+        await soon(lambda: serves(cluster))
+        assert await cluster.group() != name
 
 
 async def test_the_common_name_is_not_known_without_a_session() -> None:

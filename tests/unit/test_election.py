@@ -92,6 +92,19 @@ def mine(session: int = 1, *, active: bool = True) -> Seen:
 
 
 class TestTakingOver:
+    def test_one_whose_cursors_are_lost_is_not_taken_over_until_they_are_restored(self, host: Host) -> None:
+        host.open()
+        host.answer(Look, Seen(None, 4, 7, loss="run a command"))
+        assert host.questions == []
+        assert host.state is State.STANDBY
+        assert host.member.election(D).problem == "run a command"
+        with pytest.raises(FencedError, match="run a command"):
+            host.member.check(D, host.now)
+        host.member.changed(D)
+        host.answer(Look, FREE)
+        assert host.questions == [Claim(D, 5, 7)]
+        assert host.member.election(D).problem == ""
+
     def test_cursors_are_read_after_the_epoch_was_raised(self, host: Host) -> None:
         host.open()
         assert host.answer(Look, FREE) == Look(D)

@@ -75,12 +75,11 @@ class Registry:
         self.was_reached = False
         """Whether ZooKeeper has ever told what there is."""
         self._closed = False
+        self._timeout = timeout
+        self._lost_at: float | None = None
+        """When the connection was lost; None while there is one."""
         try:
-            self._zookeeper = KazooClient(
-                self.hosts,
-                timeout=timeout,
-                connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": 1.0, "ignore_expire": False},
-            )
+            self._zookeeper = self._new_client()
         except ValueError as error:
             raise BadParameterError(f"not addresses of ZooKeeper servers: {hosts!r} ({error})", "zookeeper") from None
         self._zookeeper.add_listener(self._connection_changed)
@@ -95,10 +94,12 @@ class Registry:
         """End the session, so that the next consumer has its turn at once."""
         self._closed = True
         self._wake.set()
-        self._zookeeper.stop()
-        self._zookeeper.close()
+        client = self._zookeeper
+        _end(client)
         if self._thread.ident is not None:
             self._thread.join()
+        if self._zookeeper is not client:
+            _end(self._zookeeper)
 
     def doubt(self) -> None:
         """Take the turn for over until ZooKeeper says that it is not: then another one begins."""
@@ -119,10 +120,46 @@ class Registry:
                 except Exception:  # whatever it is, without this thread no caller hears of another server again
                     logger.exception("what ZooKeeper (%s) holds cannot be read", self.hosts)
                     wait = RETRY
+            elif (lost_at := self._lost_at) is not None:
+                if time.monotonic() >= lost_at + self._timeout:
+                    self._replace_if_it_went_back()
+                wait = self._timeout if not self._zookeeper.connected else 0
             self._wake.wait(wait)
             self._wake.clear()
 
+    def _new_client(self) -> KazooClient:
+        return KazooClient(
+            self.hosts,
+            timeout=self._timeout,
+            connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": 1.0, "ignore_expire": False},
+        )
+
+    def _replace_if_it_went_back(self) -> None:
+        """Begin a new session if ZooKeeper is without transactions that the old one has seen: it would be refused."""
+        client, old = self._new_client(), self._zookeeper
+        begun = client.start_async()  # a session is a transaction, so a majority has agreed on it
+        deadline = time.monotonic() + self._timeout
+        try:
+            while not begun.wait(0.1):
+                if self._closed or time.monotonic() > deadline:
+                    return
+            client.exists("/")
+            if client.last_zxid < old.last_zxid:
+                logger.warning("ZooKeeper (%s) has lost data: a new session begins", self.hosts)
+                old.remove_listener(self._connection_changed)
+                self._zookeeper, self._lost_at = client, None
+                client.add_listener(self._connection_changed)
+                self._change(turn=None)
+        except kazoo.KazooException as error:
+            logger.info("ZooKeeper (%s) does not answer: %s", self.hosts, type(error).__name__)
+        finally:
+            _end(old if self._zookeeper is client else client)
+
     def _connection_changed(self, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            self._lost_at = None
+        elif self._lost_at is None:
+            self._lost_at = time.monotonic()
         if state == KazooState.LOST:
             self._change(turn=None)
         self._wake.set()
@@ -215,6 +252,11 @@ class Registry:
             if self.seen == before:
                 return
         self._hear()
+
+
+def _end(client: KazooClient) -> None:
+    client.stop()
+    client.close()
 
 
 def _text(node: dict[str, Any] | None, key: str) -> str:

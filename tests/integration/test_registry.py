@@ -6,6 +6,7 @@ import threading
 from sluice.client_sdk.zookeeper import Registry
 from sluice.protocol.paths import SERVERS
 from tests.servers import ZooKeeper, nodes
+from tests.waiting import eventually
 
 NAME = "orders"
 
@@ -24,5 +25,30 @@ def test_canals_own_servers_have_no_url_and_their_nodes_may_hold_nothing(zookeep
             assert heard.wait(30)
             assert registry.seen.servers == ("http://10.0.0.2:11112",)
             assert registry.seen.active is None
+        finally:
+            registry.close()
+
+
+def test_it_goes_on_when_zookeeper_comes_back_without_its_data() -> None:
+    with ZooKeeper() as zookeeper:
+        registry = Registry(zookeeper.hosts, NAME, 1001, 2.0, lambda: None)
+        address, url = "10.0.0.2:11111", "http://10.0.0.2:11112"
+
+        def serve() -> None:
+            with nodes(zookeeper.hosts) as zk:
+                zk.create(f"{SERVERS}/{address}", json.dumps({"url": url}).encode(), makepath=True)
+                running = {"active": True, "address": address}
+                zk.create(f"/otter/canal/destinations/{NAME}/running", json.dumps(running).encode(), makepath=True)
+
+        serve()
+        registry.start()
+        try:
+            eventually(lambda: registry.seen.active == url and registry.seen.turn)
+            before = registry.seen.turn or 0
+            zookeeper.lose()
+            eventually(lambda: registry.seen.active is None and (registry.seen.turn or 0) > before)
+            serve()
+            eventually(lambda: registry.seen.active == url)
+            assert registry.seen.servers == (url,)
         finally:
             registry.close()

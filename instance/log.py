@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..protocol.errors import ConfigError, SluiceError, SourceChangedError
-from ..protocol.gtid import GtidSet
+from ..protocol.gtid import GtidSet, has_executed
 from ..protocol.position import Position
 from ..store.cursor import Cursor
 from ..store.cursors import Cursors
@@ -89,9 +89,7 @@ class LogWriter:
         """... and the first one that was not written."""
         self._rest: list[Piece] = []
         self._synced = time.monotonic()
-        cursors.track.log = log
-        cursors.track.unlogged = 0
-        cursors.track.is_behind_log = config.store == "file"
+        cursors.use_log(log, is_before_all=config.store == "file")
 
     def start_after(self, oldest: Cursor | None) -> Cursor | None:
         """Return where the stream goes on so that the log has no gap; None if that would mean to read too much again.
@@ -105,7 +103,8 @@ class LogWriter:
         place = None if oldest is None else oldest.position
         if oldest is not None and place is not None:
             if not place.is_comparable(end):  # of another source; what the log has from there on goes up to its end
-                return Cursor.at(end, self.log.executed) if self.log.executed and self.log.covers(place) else None
+                is_before = self.log.covers(place) or has_executed(self.log.executed, oldest.gtid)
+                return Cursor.at(end, self.log.executed) if self.log.executed and is_before else None
             is_far = oldest.timestamp / 1000 - self.log.written > FAR and place.file_key != end.file_key
             if place > end and is_far:
                 return None
@@ -165,7 +164,8 @@ class LogWriter:
                     return False
             else:
                 break
-        if end not in (None, start) and self.log.start == start:
+        begin = self.log.start
+        if end not in (None, start) and begin is not None and begin.position == start:
             logger.warning("the log has a gap from %s to %s", end, start, extra=self._where)
         return True
 
@@ -402,14 +402,21 @@ class LogReader:
         if not self._begun:
             self._begun = True
             self._on_begin(position, gtids)
+        elif position is None or not position.is_comparable(
+            self._place
+        ):  # the source is another one than that of the log
+            self._drain()
 
     def _read_source(self) -> bool:
         """Let the source go on, as far as it gives what was delivered; True if the log has what comes then.
 
-        Raises ReshapedError when it gives something else at once.
+        It goes on by GTIDs if it is another source than that of the place. Raises ReshapedError when it gives something
+        else at once.
         """
         stop = self._log.source_end(self._place, self._config.shape())
-        start = replace(self._start, position=self._place) if not self._begun else Cursor.at(self._place)
+        start = replace(self._start, position=self._place)
+        if self._begun:
+            start = Cursor.at(self._place, self._log.executed_at(self._place))
         with self._lock:
             if self._stopping.is_set():
                 return False

@@ -441,7 +441,7 @@ class Serving(ABC):
         return self._purges.threats if self._purges is not None else {}
 
     @property
-    def log_start(self) -> Position | None:
+    def log_start(self) -> Cursor | None:
         """Where the part of the log begins that is written; None while none is."""
         log = self.cursors.track.log
         return None if log is None or self._parser is None else log.start
@@ -534,7 +534,8 @@ class Serving(ABC):
         is_lost = client_id in cursors.client_ids and self.has_lost_place(client_id)
         if not (is_lost or self.gate.is_unsettled(client_id) or isinstance(self._lost_place(), PurgedError)):
             return
-        earliest = cursors.track.oldest_logged() or cursors.track.floor
+        logged = cursors.track.oldest_logged()
+        earliest = cursors.track.floor if logged is None else logged.position
         oldest = (await self._oldest()).position
         assert oldest is not None, "a place of the stream"
         if earliest is not None and oldest.is_comparable(earliest) and oldest >= earliest:

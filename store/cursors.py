@@ -9,7 +9,7 @@ Every method is called from one thread. ``now`` is in seconds of a clock that is
 """
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..protocol import props
@@ -35,6 +35,7 @@ from ..protocol.position import Position
 from ..protocol.wire import varint
 from .batch import UNMARKED, Batch, LateRows, Part, Range, RangeLimits
 from .cursor import Changes, Cursor, StoredClient
+from .log.log import Log
 from .moves import By, Gate, Move, MoveState, Reason
 from .patience import Pace, Turns, replaceable
 from .reading import Mark, Reading
@@ -71,6 +72,8 @@ class _Shared:
     """Of all of them, by `Cursors.key`."""
     views: int = 0
     """How many have ever joined."""
+    elsewhere: Mapping[int, Cursor] = field(default_factory=dict)
+    """The protected clients that another server serves."""
 
     def raise_to(self, epoch: int) -> None:
         """Give no id from here on that may have been given in an epoch before this one."""
@@ -369,6 +372,16 @@ class Cursors:
         self._changed.add(client_id)
         self._hold()
         return self.status(client_id)
+
+    def protect_elsewhere(self, cursors: Mapping[int, Cursor]) -> None:
+        """Let the log on disk keep what protected clients of another server need, which are at these places."""
+        self._shared.elsewhere = cursors
+        self._hold()
+
+    def use_log(self, log: Log, *, is_before_all: bool) -> None:
+        """Write to a log what the ring gets; ``is_before_all``: nothing is given to anybody before it is in there."""
+        self.track.log, self.track.unlogged, self.track.is_behind_log = log, 0, is_before_all
+        self._hold()
 
     def seek(
         self,
@@ -1317,7 +1330,8 @@ class Cursors:
         if log is None:
             return
         protected = {key: it.cursor for key, it in self._shared.subscribers.items() if it.protected}
-        log.held = {it: cursor.position for it, cursor in protected.items() if cursor is not None and cursor.position}
+        held = {it: cursor for it, cursor in protected.items() if cursor is not None}
+        log.held = {**self._shared.elsewhere, **held}
 
     def _free(self) -> None:
         """Free what neither a subscriber nor the log needs; without either everything is kept for the first subscriber.

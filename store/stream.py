@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..protocol.errors import GoneError, SourceChangedError
-from ..protocol.gtid import GtidSet, contains, parse_gtids
+from ..protocol.gtid import GtidSet, contains, has_executed, parse_gtids
 from ..protocol.position import Position
 from .cursor import Cursor
 from .ring import Flag, Ring
@@ -133,21 +133,33 @@ class Stream(Track):
         A place of another source or history is older than those of the present one, unless GTIDs say that the ring's is
         not.
         """
-        found = of_source
-        executed = self.gtids.get(ONE)
-        is_before = executed is not None and of_source.gtid and contains(executed, parse_gtids(of_source.gtid))
-        for place in (None if is_before else self.floor, None if self.log is None else self.log.start):
+        found, floor, executed = of_source, self.floor, self.gtids.get(ONE)
+        begin = None if floor is None else Cursor.at(floor, "" if executed is None else str(executed))
+        for place in (begin, None if self.log is None else self.log.start):
             at = found.position
-            if place is not None and at is not None and not (place.is_comparable(at) and at <= place):
-                found = Cursor.at(place)
+            if place is None or place.position is None or at is None:
+                continue
+            if place.position.is_comparable(at):
+                found = place if place.position < at else found
+            elif not has_executed(place.gtid, found.gtid):
+                found = place
         return found
 
-    def oldest_logged(self) -> Position | None:
-        """Return where the log begins, if that is before the ring."""
+    def oldest_logged(self) -> Cursor | None:
+        """Return where the log begins, if that is before the ring: at this source, or at a former one."""
         start, floor = None if self.log is None else self.log.start, self.floor
-        if start is None or (floor is not None and not (start.is_comparable(floor) and start < floor)):
-            return None
-        return start
+        if self.log is None or start is None or start.position is None or floor is None:
+            return start
+        if start.position.is_comparable(floor):
+            return start if start.position < floor else None
+        return start if self._is_after(self.log, floor) else None
+
+    def _is_after(self, log: "Log", floor: Position) -> bool:
+        """Whether the log leads on to the ring, which begins at another source than the log."""
+        executed = self.gtids.get(ONE)
+        if log.end is None or log.end.is_comparable(floor):
+            return log.end is not None
+        return bool(log.executed) and executed == parse_gtids(log.executed)
 
     def is_logged(self, cursor: Cursor) -> bool:
         """Whether the log holds what comes after a cursor; a place at its end is where the stream goes on."""

@@ -20,6 +20,7 @@ from ...instance.quarantine import late_rows
 from ...instance.skipped import Skipped, keep, path_of
 from ...instance.source import ParserFactory
 from ...instance.status import ParserStatus, SourceStatus
+from ...instance.tail import Followed, Tail
 from ...instance.view import View
 from ...instance.zones import local_time_zone
 from ...protocol.errors import (
@@ -31,6 +32,7 @@ from ...protocol.errors import (
     UnknownDestinationError,
 )
 from ...protocol.position import Position
+from ...store.cursor import Cursor
 from ...store.log.log import Extent, FileStatus
 from ...store.moves import SERVER, Move
 from ...store.status import ClientStatus
@@ -114,8 +116,10 @@ class Destinations:
         self._load = load
         self._make_parser = make_parser
         self._locks: dict[str, asyncio.Lock] = {}
-        self._tails: dict[str, Instance] = {}
-        """What reads the source into the logs of destinations that stand by: without clients, cursors and epochs."""
+        self._tails: dict[str, Tail] = {}
+        """What reads the source into the logs of destinations that stand by."""
+        self._followed: dict[str, Followed] = {}
+        """What is stored of destinations whose logs are written while they stand by, as last seen."""
         self._tail_locks: dict[str, asyncio.Lock] = {}
         self._tailing: set[asyncio.Task[None]] = set()
         self._ending: set[str] = set()
@@ -234,7 +238,7 @@ class Destinations:
                 return
             self._ending.add(destination)
             try:
-                await self._tail(destination)
+                await self._tail(destination, wanted=False)
                 if self.cluster is not None and instance.check_active is not None:  # also while it is given up
                     await self.cluster.stop(destination)
                     instance = self._known_main(destination)
@@ -398,12 +402,18 @@ class Destinations:
             active=cluster.active(main) if cluster is not None else "",
             threats=instance.threats,
             log=instance.log_extent if tail is None else tail.log_extent,
-            held=cluster.held(main) if cluster is not None else self.log_start(main),
+            held=self._held(main),
             outputs=self.companions.status(destination),
             source=instance.source_status,
             route=instance.config.route,
             gaps=instance.gate.open_gaps,
         )
+
+    def _held(self, destination: str) -> str:
+        if self.cluster is not None and self.instances[destination].state != "stopped":
+            return self.cluster.held(destination)
+        start = self.log_start(destination)
+        return "" if start is None else str(start.position)
 
     async def prune_log(self, destination: str, most: int, *, dry_run: bool = False) -> list[FileStatus]:
         """Take the oldest files of the log away until it has that many bytes at most; return them.
@@ -416,10 +426,10 @@ class Destinations:
             raise ConfigError(f"destination {destination} has no log on disk (sluice.instance.store)")
         return await asyncio.to_thread(log.surplus if dry_run else log.prune, most)
 
-    def log_start(self, destination: str) -> str:
-        """Return where the log begins that this server writes for a destination; empty if it writes none."""
+    def log_start(self, destination: str) -> Cursor | None:
+        """Return where the log begins that this server writes for a destination; None if it writes none."""
         instance = self._tails.get(destination) or self.instances.get(destination)
-        return str((instance.log_start if instance is not None else None) or "")
+        return None if instance is None else instance.log_start
 
     async def latest(self, destination: str) -> Position:
         """Return the source's current end: the place after its last change. Raises as `Serving.source_end`."""
@@ -471,22 +481,42 @@ class Destinations:
         self._tailing.add(task)
         task.add_done_callback(self._tailing.discard)
 
+    async def tend_log(self, destination: str) -> None:
+        """Let the log of a destination that stands by follow its clients, and the source that is read."""
+        await self._tail(destination)
+
     async def _tail(self, destination: str, *, wanted: bool = True) -> None:
-        """Read the source into the log of a destination while it stands by, if that is configured and wanted."""
+        """Read the source into the log of a destination while it stands by, if that is configured and wanted.
+
+        What protected clients need stays in it: it begins when these are known.
+        """
+        followed = await self._follow(destination) if wanted else None
         async with self._tail_locks.setdefault(destination, asyncio.Lock()):
-            instance, tail = self.instances[destination], self._tails.get(destination)
-            wanted = wanted and instance.config.store_standby and destination not in self._ending
-            wanted = wanted and instance.state == "standby"
-            if wanted == (tail is not None):
-                return
-            if tail is not None:
+            instance, tail = self.instances.get(destination), self._tails.get(destination)
+            is_ours = isinstance(instance, Instance) and instance.state == "standby" and destination not in self._ending
+            is_wanted = wanted and is_ours and instance is not None and instance.config.store_standby
+            if tail is not None and not (is_wanted and (followed is None or tail.keep_up(followed))):
                 await tail.stop()
                 del self._tails[destination]
+                tail = None
+            if not is_wanted or instance is None or followed is None or tail is not None:
                 return
-            tail = Instance(instance.config.for_reader(), self._make_parser, MemoryMetaStore(), title="its log: ")
-            self._tails[destination] = tail
+            self._tails[destination] = tail = Tail(instance.configured, self._make_parser, followed)
             with contextlib.suppress(SluiceError):  # its status says so
                 await tail.start()
+
+    async def _follow(self, destination: str) -> Followed | None:
+        """Return what is stored of a destination with a log on each server; None before that could be read once.
+
+        While it cannot be read, what was known last stays: a client goes back by hand only.
+        """
+        instance = self.instances.get(destination)
+        if self.cluster is None or instance is None or not instance.config.store_standby:
+            return None
+        views = [name for name, it in self.instances.items() if isinstance(it, View) and it.config.route == destination]
+        with contextlib.suppress(SluiceError):  # the cluster says why
+            self._followed[destination] = await self.cluster.follow(destination, views)
+        return self._followed.get(destination)
 
     def _known(self, destination: str) -> Instance | View:
         instance = self.instances.get(destination)

@@ -26,8 +26,10 @@ from ...instance.meta.nodes import (
     UnknownOutcomeError,
 )
 from ...instance.meta.zookeeper import ZooKeeperClients, epoch_data, read_epoch
-from ...protocol.errors import BadPositionError, FencedError, SluiceError, SourceChangedError, ZooKeeperError
-from ...protocol.paths import GROUP, SERVERS, epoch_node, running_node, servers_node
+from ...instance.tail import Followed
+from ...protocol.errors import BadPositionError, FencedError, SluiceError, ZooKeeperError
+from ...protocol.gtid import has_executed
+from ...protocol.paths import GROUP, SERVERS, destination_node, epoch_node, running_node, servers_node
 from ...protocol.position import Position
 from ...store.cursor import Changes, Cursor, StoredClient
 from ...store.moves import Move
@@ -66,6 +68,8 @@ PUBLISHING = 5.0
 """Seconds between two looks where the logs of the servers begin."""
 MOST_TRIES = 10
 """Times that a view is refused by ZooKeeper before its destination begins without it."""
+NOWHERE = ("", 0)
+"""For the address of the source, where nothing is written with it."""
 RETRY = 1.0
 """Seconds to wait after an unforeseen refusal: a right that is missing, a node that holds something else.
 Only a person can fix that: trying sooner does not help, and one question a second from each destination is cheap."""
@@ -80,8 +84,11 @@ class Host(Protocol):
     async def deactivate(self, destination: str) -> None:
         """Stop it and let it stand by; its cursors are stored if they can be. Raises SluiceError if they cannot."""
 
-    def log_start(self, destination: str) -> str:
-        """Return where the log begins that this server writes for a destination; empty if it writes none."""
+    async def tend_log(self, destination: str) -> None:
+        """Follow what other servers have stored of a destination, if this one writes a log of it while it stands by."""
+
+    def log_start(self, destination: str) -> Cursor | None:
+        """Return where the log begins that this server writes for a destination; None if it writes none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +347,25 @@ class Cluster:
             if not await stored:
                 raise FencedError(f"destination:{destination} is not active here any more: the cursors were not stored")
 
+    async def follow(self, destination: str, views: Sequence[str]) -> Followed:
+        """Return what is stored of a destination and its views, whichever server has them.
+
+        Raises ZooKeeperError when it cannot be read now, or nothing is there, and ConfigError when it makes no sense.
+        """
+        session, clients, source = self._session, dict[int, StoredClient](), None
+        if session is None:
+            raise ZooKeeperError(self.problem)
+        await session.sync()  # what other servers have done until now is seen
+        if await session.find(epoch_node(destination)) is None:
+            raise ZooKeeperError(f"{destination} has no epoch: no server has had it, or ZooKeeper has lost its data")
+        for number, name in enumerate((destination, *views)):
+            if await session.find(destination_node(name)) is None:  # nothing was stored yet
+                continue
+            stored = ZooKeeperClients(session, name, NOWHERE)
+            clients |= {(number << 16) + it.client_id: it for it in await stored.read()}
+            source = stored.source if name == destination else source
+        return Followed(source, clients)
+
     # --- views -------------------------------------------------------------------------------------------------------
 
     def view_store(self, config: InstanceConfig) -> ViewMetaStore:
@@ -509,8 +535,9 @@ class Cluster:
         said = set[str]()
         while not session.over:
             for destination in list(self.member.destinations):
+                await self._host.tend_log(destination)
                 own = self._host.log_start(destination)
-                if not own and destination not in said:
+                if own is None and destination not in said:
                     continue
                 said.add(destination)
                 try:
@@ -522,21 +549,21 @@ class Cluster:
                     self._warn("it is not known where the logs of the other servers begin", error)
             await asyncio.sleep(PUBLISHING)
 
-    async def _compare_log(self, session: ZooKeeperSession, destination: str, own: str) -> str:
+    async def _compare_log(self, session: ZooKeeperSession, destination: str, own: Cursor | None) -> str:
         """Put where a log begins into the node of this server; return the last of the places of all servers."""
         node = await session.find(f"{servers_node(destination)}/{self._identity.address}")
         if node is None or node.owner != session.session_id:
             return ""
-        data = self._identity.data_with({"log": own} if own else {})
+        data = self._identity.data_with({} if own is None else {"log": str(own.position), "logGtids": own.gtid})
         if node.data != data:
             await session.set(f"{servers_node(destination)}/{self._identity.address}", data, node.version)
-        if not own:
+        if own is None:
             return ""
         nodes = await self._registered(session, servers_node(destination))
-        starts = [
-            own if name == self._identity.address else str(_object(it).get("log") or "") for name, it in nodes.items()
-        ]
-        return _last(starts)
+        try:
+            return _last([own if name == self._identity.address else _log_start(it) for name, it in nodes.items()])
+        except BadPositionError:
+            return ""
 
     async def _read_servers(self, session: ZooKeeperSession) -> None:
         """See which servers live, now and whenever that changes."""
@@ -779,9 +806,24 @@ def _url(node: Node) -> str:
     return str(_object(node).get("url") or "")
 
 
-def _last(starts: Sequence[str]) -> str:
-    """Return the last of the places where logs begin; empty if one has none, or they have no order."""
-    try:
-        return str(max(Position.parse(it) for it in starts))
-    except (BadPositionError, SourceChangedError):
-        return ""
+def _log_start(node: Node) -> Cursor | None:
+    """Return where the log of a server begins, by its node. Raises BadPositionError."""
+    data = _object(node)
+    return Cursor.at(Position.parse(str(data["log"])), str(data.get("logGtids") or "")) if data.get("log") else None
+
+
+def _last(starts: Sequence[Cursor | None]) -> str:
+    """Return the last of the places where logs begin; empty if one has none, or they have no order.
+
+    Raises BadPositionError.
+    """
+    known = [it for it in starts if it is not None]
+    last = next((it for it in known if all(_has_passed(it, other) for other in known)), None)
+    return str(last.position) if last is not None and len(known) == len(starts) else ""
+
+
+def _has_passed(one: Cursor, other: Cursor) -> bool:
+    """Whether a place is not before another one, which may be of another source: then GTIDs say so."""
+    if one.position is not None and other.position is not None and one.position.is_comparable(other.position):
+        return one.position >= other.position
+    return has_executed(one.gtid, other.gtid)

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import IO, Final, Self
 
 from ...protocol.errors import SourceChangedError
-from ...protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtids
+from ...protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, has_executed, parse_gtids
 from ...protocol.position import Position
+from ..cursor import Cursor
 from ..folder import sync_folder
 from ..track import ONE, Track
 from .compression import UNFINISHED, compress_file, unfinished
@@ -58,6 +59,8 @@ SYNCING: Final = ThreadPoolExecutor(4, "log sync")
 """For all logs of the process."""
 SHARE: Final = 0.1
 """The part of a disk that all logs on it may take together."""
+SEEN: Final = -1
+"""What stands, among the ids of clients, for what was written since it was last known which clients are protected."""
 COMPRESSED: Final = ".zst.log"
 """What the name of a compressed file has after its number. Versions without compression leave such files alone."""
 
@@ -230,7 +233,7 @@ class Log:
         self._destination = destination
         self._limits = limits
         self._shows_synced = shows_synced
-        self.held: Mapping[int, Position] = {}
+        self.held: Mapping[int, Cursor] = {}
         """Where the protected clients are: what comes after stays, whatever the limits. Any thread may replace it."""
         eighth = max(limits.bytes // 8, SMALLEST_FILE) if limits.bytes else FILE_SIZE
         self._file_size = file_size or min(FILE_SIZE, eighth)
@@ -262,13 +265,13 @@ class Log:
     # --- what it holds -----------------------------------------------------------------------------------------------
 
     @property
-    def start(self) -> Position | None:
-        """Where its last uninterrupted part begins; None while it is empty."""
+    def start(self) -> Cursor | None:
+        """Where its last uninterrupted part begins, and what was executed there; None while it is empty."""
         with self._changed:
-            start = None
+            head = None
             for file in self._files:
-                start = start if start is not None and file.head.continues else file.head.start
-            return start
+                head = head if head is not None and file.head.continues else file.head
+            return None if head is None else Cursor.at(head.start, head.executed or "")
 
     @property
     def end(self) -> Position | None:
@@ -293,8 +296,8 @@ class Log:
         """What it holds."""
         with self._changed:
             sizes = [it.size for it in self._files]
-            needed = {client: sizes[self._first_needed(place) :] for client, place in self.held.items()}
-            holds = {client: Hold(len(it), sum(it)) for client, it in needed.items() if it}
+            needed = {client: sizes[self._first_needed(cursor) :] for client, cursor in self.held.items()}
+            holds = {client: Hold(len(it), sum(it)) for client, it in needed.items() if it and client != SEEN}
             return Extent(tuple(it.status for it in self._files), holds)
 
     def shape_before(self, now: Shape) -> Shape | None:
@@ -333,17 +336,40 @@ class Log:
         for file in reversed(self._files):
             if not file.head.start.is_comparable(position) or not file.end.is_comparable(position):
                 continue
-            if file.head.start <= position and (position < file.end or (position == file.end and self._is_last(file))):
+            if file.head.start <= position and (position < file.end or (position == file.end and self._goes_on(file))):
                 return file
         return None
+
+    def _goes_on(self, file: File) -> bool:
+        """Whether nothing is missing after a file: the next one may be of another source, with other places."""
+        return self._is_last(file) or self._files[self._files.index(file) + 1].head.continues
 
     def _is_last(self, file: File) -> bool:
         return file is self._files[-1]
 
-    def _first_needed(self, position: Position) -> int:
-        """Return the index of the first file with something after a place; their number if none has."""
-        needed = (i for i, it in enumerate(self._files) if it.end.is_comparable(position) and position < it.end)
-        return next(needed, len(self._files))
+    def _first_needed(self, cursor: Cursor) -> int:
+        """Return the index of the first file with something after a place; their number if none has.
+
+        A file of another source that ends at the place counts: without it nothing says where the place is.
+        """
+        place, files = cursor.position, self._files
+        if place is None:  # what it needs is unknown
+            return 0
+        if (file := self._file_of(place)) is not None:
+            return len(files) if place == file.end and self._is_last(file) else files.index(file)
+        of_source = [i for i, it in enumerate(files) if it.end.is_comparable(place)]
+        before = [i for i in of_source if files[i].end <= place]
+        if before:
+            after = before[-1] + 1
+            return after if after == len(files) or files[after].end.is_comparable(place) else before[-1]
+        return of_source[0] if of_source else self._first_not_executed(cursor.gtid)
+
+    def _first_not_executed(self, gtids: str) -> int:
+        """Return the index of the first file with something that is not in a set of GTIDs; as `_first_needed`."""
+        if not gtids:
+            return len(self._files)
+        done = [i for i, it in enumerate(self._files) if has_executed(gtids, it.head.executed or "")]
+        return done[-1] if done else 0
 
     def begin_after(self, position: Position) -> Position | None:
         """Return where it begins again after a place that it does not hold; None if it does not."""
@@ -406,6 +432,20 @@ class Log:
         if position < words.to and position.file_key not in files:
             raise SourceChangedError(f"{position} is in a file that the log did not pass: another history")
         return file, offset
+
+    def executed_at(self, place: Position) -> str:
+        """Return the GTIDs executed at a place where a block ends, or a file begins; empty if that is unknown."""
+        try:
+            with self._changed:
+                file = next((it for it in self._files if it.head.start == place), None) or self._ending(place)
+            return "" if file is None else _executed_at(file, place)
+        except (LogError, OSError):
+            return ""
+
+    def _ending(self, place: Position) -> File | None:
+        """Return the file in which a block ends, or may end, at a place."""
+        files = [it for it in self._files if it.head.start.is_comparable(place) and it.end.is_comparable(place)]
+        return next((it for it in files if it.head.start < place <= it.end), None)
 
     def _has(self, file: File) -> bool:
         with self._changed:
@@ -495,7 +535,8 @@ class Log:
             raise
         writing.index_size, writing.boundary = index_end, words.boundary
         writing.unsynced += end - file.size
-        _execute(writing, words)
+        if writing.executed is not None:
+            writing.executed = _execute(writing.executed, words)
         with self._changed:
             file.size, file.end, file.written = end, words.to, time.time()  # noqa: TID251  beside the files' times
             file.rows += words.rows
@@ -742,7 +783,7 @@ class Log:
                 if words.boundary:
                     whole = block.end
                     for it in pending:
-                        _execute(writing, it)
+                        writing.executed = None if writing.executed is None else _execute(writing.executed, it)
                         file.rows += it.rows
                     file.end = words.to
                     lines += pending_lines
@@ -860,15 +901,31 @@ def _words_at(fd: int, offset: int, file: File) -> Words:
     return words_of(block, file.path)
 
 
-def _execute(writing: _Writing, words: Words) -> None:
-    if writing.executed is not None:
-        for place, first, last in words.gtids:
-            member, source = words.gtid_sources[place]
-            if member != ONE:
-                continue
-            if not str(writing.executed):  # nothing says of which family an empty set is
-                writing.executed = MysqlGtidSet() if isinstance(source[0], bytes) else MariadbGtidSet()
-            writing.executed.add(source, first, last)
+def _execute(executed: GtidSet, words: Words) -> GtidSet:
+    """Return a set with what was executed in a block; it may be the same one."""
+    for place, first, last in words.gtids:
+        member, source = words.gtid_sources[place]
+        if member != ONE:
+            continue
+        if not str(executed):  # nothing says of which family an empty set is
+            executed = MysqlGtidSet() if isinstance(source[0], bytes) else MariadbGtidSet()
+        executed.add(source, first, last)
+    return executed
+
+
+def _executed_at(file: File, place: Position) -> str:
+    """Return the GTIDs executed where a block of a file ends, or it begins; empty if unknown. Raises LogError."""
+    if file.head.executed is None:
+        return ""
+    executed, at, offset = parse_gtids(file.head.executed), file.head.start, file.first
+    fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while at != place and (block := read_block(fd, offset, file.path)) is not None:
+            words = words_of(block, file.path)
+            executed, at, offset = _execute(executed, words), words.to, block.end
+    finally:
+        os.close(fd)
+    return str(executed) if at == place else ""
 
 
 def _from(line: bytes) -> Position:

@@ -1,6 +1,7 @@
 """A destination with two sources that replicate: it reads the other when told, or when the first does not answer."""
 
 import contextlib
+import json
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -569,3 +570,63 @@ def test_after_a_switch_the_oldest_place_is_where_the_log_begins_that_of_the_for
         for name, client in clients.items():
             assert "goes on at" in command(sluice, "seek", name, "1001", "oldest")
             assert read(client, 4) == [1, 2, 3, 4]
+
+
+def purge(server: Server) -> None:
+    """Let a server forget all that it has written so far."""
+    server.query("FLUSH BINARY LOGS")
+    name = server.query("SHOW BINARY LOGS")[-1][0]
+
+    def is_done() -> bool:
+        server.query(f"PURGE BINARY LOGS TO '{name}'")
+        return bool(server.query("SHOW BINARY LOGS")[0][0] == name)
+
+    eventually(is_done, "the purge")
+
+
+def gtids_of(sluice: Sluice, client_id: int) -> str:
+    """What a client has executed, as its cursor is stored."""
+    clients = json.loads((sluice.data / "shop" / "meta.dat").read_text())["clientDatas"]
+    (cursor,) = [it["cursor"] for it in clients if it["clientIdentity"]["clientId"] == client_id]
+    return str(cursor["postion"]["gtid"])
+
+
+LOGGED = {"sluice__instance__store": "mixed", "sluice__instance__store__minFree": 0}
+
+
+@pytest.mark.extended
+def test_the_log_has_all_that_two_sources_have_purged_for_a_client_that_had_acked_and_for_a_new_one(
+    sluice: Sluice, mysql_pair: Pair
+) -> None:
+    pair = mysql_pair
+    configure(sluice, pair, canal__instance__gtidon="true", **LOGGED)
+    with sluice:
+        sluice.wait_running()
+        ahead, behind = sluice.client(1), sluice.client(2)
+        for client in (ahead, behind):
+            client.subscribe()
+        insert(pair.first, 1, 2)
+        assert read(ahead, 2) == [1, 2]
+        switch(sluice)
+        insert(pair.first, 3)
+        assert read(behind, 3) == [1, 2, 3]
+        switch(sluice)
+        insert(pair.first, 4)
+        assert read(behind, 4) == [4]
+        sluice.stop()
+        sluice.start()
+        sluice.wait_running()
+        assert len(sluice.destination()["log"]["stretches"]) == 1
+        insert(pair.first, 5)
+        assert read(behind, 5) == [5]
+        pair.catch_up(pair.second, pair.first)
+        for server in (pair.first, pair.second):
+            purge(server)
+        assert read(ahead, 5) == [3, 4, 5], "it had acked everything of the first source"
+        newest = sluice.client(3)
+        newest.subscribe()
+        assert gtids_of(sluice, 3), "before its first ack"
+        assert read(newest, 5) == [1, 2, 3, 4, 5], "`earliest` is where the log begins"
+    text = sluice.log_file.read_text()
+    assert "the log has a gap" not in text
+    assert "is read instead of the log" not in text

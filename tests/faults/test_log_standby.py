@@ -1,5 +1,6 @@
 """A server that stands by has a log of its own: after a take-over it serves what the source has purged."""
 
+import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +10,12 @@ import pytest
 from sluice.protocol.position import Position
 from tests.conftest import Database
 from tests.faults.harness import Sluice
-from tests.faults.test_ha import Pair, call, read
+from tests.faults.pair import SCHEMA, configure
+from tests.faults.pair import Pair as Sources
+from tests.faults.test_failover import purge as purge_now
+from tests.faults.test_failover import read as rows_of
+from tests.faults.test_failover import switch
+from tests.faults.test_ha import Pair, call, read, state
 from tests.faults.test_log_dies import SETTINGS, purge
 from tests.servers import Server, ZooKeeper
 from tests.waiting import eventually
@@ -60,3 +66,79 @@ def test_after_a_take_over_what_the_source_has_purged_is_served_as_far_as_the_st
         text = server.log_file.read_text()
         assert "Traceback" not in text
         assert "cannot be used" not in text
+
+
+@pytest.fixture(params=["mysql97", "mariadb118"])
+def sources(request: pytest.FixtureRequest) -> Iterator[Sources]:
+    """Two that replicate, and write the names of columns into their events."""
+    gtids = [] if request.param == "mariadb118" else ["--gtid-mode=ON", "--enforce-gtid-consistency=ON"]
+    with Sources(request.param, *gtids, "--binlog-row-metadata=FULL") as found:
+        yield found
+
+
+def insert(source: Server, *numbers: int) -> None:
+    """Rows that fill more than one file of a log."""
+    for number in numbers:
+        source.query(f"INSERT INTO {SCHEMA}.t VALUES (%s, REPEAT('x', 60000))", (number,))
+
+
+def logged(server: Sluice) -> list[list[str]]:
+    found: list[list[str]] = (server.destination()["log"] or {"stretches": []})["stretches"]
+    return found
+
+
+def test_protected_clients_lose_nothing_when_source_and_server_change_and_the_sources_purge(
+    tmp_path: Path, own_zookeeper: ZooKeeper, sources: Sources
+) -> None:
+    servers = [Sluice(tmp_path / name) for name in "ab"]
+    small = {"sluice__instance__store__standby": "true", "sluice__instance__store__maxBytes": 1}
+    with ExitStack() as stack:
+        for server in servers:
+            server.settings |= {"canal__zkServers": own_zookeeper.hosts, "sluice__ha__sessionTimeout": 2}
+            configure(server, sources, **SETTINGS | small)
+            stack.callback(server.__exit__)
+            server.start()
+
+        def states() -> list[str]:
+            return [state(it, "shop") for it in servers]
+
+        def settled() -> bool:
+            return sorted(states()) == ["running", "standby"] and len({str(logged(it)) for it in servers}) == 1
+
+        def active() -> Sluice:
+            eventually(lambda: "running" in states(), states)
+            return servers[states().index("running")]
+
+        former = active()
+        for client_id in (1, 2):
+            former.client(client_id).subscribe(protect=True)
+        insert(sources.first, *range(1, 41))
+        eventually(settled, lambda: (states(), [logged(it) for it in servers]))
+        ((start, end),) = logged(former)
+        switch(former)
+        numbers = itertools.count(41)
+
+        def both_follow() -> bool:
+            insert(sources.first, next(numbers))
+            return not any(logged(it)[-1][1].startswith(end.partition("/")[0]) for it in servers)
+
+        eventually(both_follow, lambda: [logged(it) for it in servers])
+        insert(sources.first, *itertools.takewhile(lambda it: it <= 80, numbers))
+        last = sources.first.query(f"SELECT MAX(id) FROM {SCHEMA}.t")[0][0]
+        sources.catch_up(sources.second, sources.first)
+        eventually(settled, lambda: (states(), [logged(it) for it in servers]))
+        eventually(lambda: held(former) == held(servers[1 - servers.index(former)]) == start, "what all servers have")
+        for source in (sources.first, sources.second):
+            purge_now(source)
+        former.kill()
+        eventually(lambda: "running" in states(), states)
+        present = active()
+        assert present is not former
+        assert rows_of(present.client(1), last) == list(range(1, last + 1))
+        former.start()
+        insert(sources.first, last + 1)
+        eventually(settled, lambda: (states(), [logged(it) for it in servers]))
+        assert logged(former)[0][0] == start, "its log is not cut while it stands by"
+        present.kill()
+        assert active() is former
+        assert rows_of(former.client(2), last + 1) == list(range(1, last + 2))

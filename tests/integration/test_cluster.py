@@ -47,10 +47,13 @@ class Host:
     async def deactivate(self, destination: str) -> None:
         raise AssertionError("it never started")
 
-    def log_start(self, destination: str) -> str:
+    async def tend_log(self, destination: str) -> None:
+        """It has nothing that could follow."""
+
+    def log_start(self, destination: str) -> Cursor | None:
         return self.log
 
-    log = ""
+    log: Cursor | None = None
     """Where its log begins."""
 
 
@@ -140,8 +143,10 @@ def owners(zookeeper: ZooKeeper) -> dict[str, dict[str, object]]:
 class LoggingHost(SlowHost):
     """It has a log of its destination."""
 
-    def __init__(self, begin: int) -> None:
-        self.log = str(Position("1", "binlog.000003", 1_700_000_000, begin, 0)) if begin else ""
+    def __init__(self, begin: int, source: str = "1", gtids: str = "") -> None:
+        place = Position(source, "binlog.000003", 1_700_000_000, begin, 0)
+        self.log = Cursor.at(place, gtids) if begin else None
+        self.begin = str(place)
 
 
 @pytest.mark.usefixtures("empty")
@@ -152,15 +157,35 @@ async def test_servers_know_from_where_on_all_of_them_have_the_changes(
     first, second, third = LoggingHost(400), LoggingHost(500), LoggingHost(0)
     names = [Identity(f"127.0.0.1:{number}", "http://127.0.0.1:2") for number in (1, 2, 3)]
     async with taking_part(zookeeper, host=first, identity=names[0]) as one:
-        await soon(lambda: one.held(NAME) == first.log)
+        await soon(lambda: one.held(NAME) == first.begin)
         async with taking_part(zookeeper, host=second, identity=names[1]) as other:
-            await soon(lambda: one.held(NAME) == other.held(NAME) == second.log)
-            first.log = LoggingHost(600).log  # its oldest files went
-            await soon(lambda: one.held(NAME) == other.held(NAME) == first.log)
+            await soon(lambda: one.held(NAME) == other.held(NAME) == second.begin)
+            later = LoggingHost(600)
+            first.log = later.log  # its oldest files went
+            await soon(lambda: one.held(NAME) == other.held(NAME) == later.begin)
             async with taking_part(zookeeper, host=third, identity=names[2]) as last:
                 await soon(lambda: not one.held(NAME) and not other.held(NAME))
                 assert last.held(NAME) == ""
-            await soon(lambda: one.held(NAME) == first.log)
+            await soon(lambda: one.held(NAME) == later.begin)
+
+
+@pytest.mark.usefixtures("empty")
+async def test_gtids_say_from_where_on_all_servers_have_the_changes_when_their_logs_begin_at_two_sources(
+    zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "PUBLISHING", 0.05)
+    first, second = LoggingHost(900, "1", "0-1-7"), LoggingHost(400, "2", "0-1-9")
+    names = [Identity(f"127.0.0.1:{number}", "http://127.0.0.1:2") for number in (1, 2)]
+    async with (
+        taking_part(zookeeper, host=first, identity=names[0]) as one,
+        taking_part(zookeeper, host=second, identity=names[1]) as other,
+    ):
+        await soon(lambda: one.held(NAME) == other.held(NAME) == second.begin)
+        assert one.held(NAME) == second.begin
+        first.log = LoggingHost(900, "1", "0-1-12").log
+        await soon(lambda: one.held(NAME) == other.held(NAME) == first.begin)
+        first.log = LoggingHost(900, "1").log
+        await soon(lambda: one.held(NAME) == other.held(NAME) == "")
 
 
 async def test_an_owner_is_told_to_give_a_destination_up(zookeeper: ZooKeeper) -> None:

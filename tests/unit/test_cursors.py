@@ -1161,7 +1161,7 @@ class TestProtection:
         """After how many transactions of three events the log has to keep what follows, by client."""
         assert cursors.track.log is not None
         places = {str(Stream(cursors.ring).position(3 * it)): it for it in range(5)}
-        return {client: places[str(place)] for client, place in cursors.track.log.held.items()}
+        return {client: places[str(it.position)] for client, it in cursors.track.log.held.items()}
 
     def test_it_is_held_from_the_durable_cursor_on_which_moves_with_acks_and_seeks(self, cursors: Cursors) -> None:
         assert self.held(cursors) == {CLIENT: 0}

@@ -6,17 +6,20 @@ import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sluice.instance.columns import SourceColumn
 from sluice.instance.config import BatchMode, InstanceConfig
+from sluice.instance.meta.base import InUse
 from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.sink.filters import TableFilter
 from sluice.instance.sink.where import Conditions
 from sluice.instance.source import Expiry, Proof, TableReader
 from sluice.instance.status import ParserStatus
+from sluice.instance.tail import Followed
 from sluice.protocol.errors import (
     BadParameterError,
     BadPositionError,
@@ -40,8 +43,9 @@ from sluice.server.embedded import EmbeddedServer, calls
 from sluice.server.ha.cluster import Cluster, Identity
 from sluice.server.ha.election import State
 from sluice.server.ha.operations import Ask, Look, Running, Seen
-from sluice.store.cursor import Cursor
+from sluice.store.cursor import OLDEST, Cursor, StoredClient
 from sluice.store.cursors import Cursors
+from sluice.store.log.log import SEEN
 from sluice.store.ring import Ring
 from tests.stream import STEP, Stream, entries
 from tests.waiting import soon
@@ -617,11 +621,73 @@ def log_end(server: EmbeddedServer) -> Position | None:
     return log.files[-1].end if log is not None and log.files else None
 
 
+class SeeingCluster(Cluster):
+    """It says what ZooKeeper has of destinations that other servers serve."""
+
+    stored = Followed(None, {})
+
+    async def follow(self, destination: str, views: Sequence[str]) -> Followed:
+        return self.stored
+
+
+def seeing(setup: Setup) -> SeeingCluster:
+    setup.change(store="mixed", store_standby=True, store_min_free=0, store_max_bytes=1, catch_up_readers=1)
+    identity = Identity("127.0.0.1:1", "http://127.0.0.1:2")
+    return SeeingCluster("127.0.0.1:1", 4.0, identity, setup.server, setup.load)
+
+
+async def test_the_log_of_one_that_stands_by_follows_protected_clients_and_the_source(setup: Setup) -> None:
+    server = setup.server
+    await server.stop(NAME)
+    server.cluster = cluster = seeing(setup)
+    before = setup.parser
+    await server.start(NAME)
+    await soon(lambda: setup.parser is not before)
+    tail = setup.parser
+    begin = Cursor.at(tail.stream.end)
+    tail.write(b"one")
+    await soon(lambda: log_end(server) == tail.stream.end)
+    log = server._tails[NAME].cursors.track.log
+    assert log is not None
+    assert log.held == {SEEN: OLDEST}, "somebody may be protected meanwhile"
+    end = Cursor.at(tail.stream.end, "0-101-1")
+    cluster.stored = Followed(
+        None, {7: StoredClient(7, cursor=begin, protected=True), 8: StoredClient(8, cursor=begin)}
+    )
+    await server.tend_log(NAME)
+    assert log.held == {7: begin, SEEN: end}
+    tail.write(b"two")
+    await soon(lambda: log_end(server) == tail.stream.end)
+    assert log.held == {7: begin, SEEN: end}, "whatever comes"
+    assert setup.parser is tail
+    cluster.stored = replace(cluster.stored, source=InUse("db2:3306"))
+    await server.tend_log(NAME)
+    assert setup.parser is not tail, "it reads the other source"
+    assert setup.parser.start_cursor is not None
+    assert setup.parser.start_cursor.position == tail.stream.end
+    log = server._tails[NAME].cursors.track.log
+    assert log is not None
+    assert log.held == {7: begin, SEEN: OLDEST}, "before anything is written to it"
+    await server.stop(NAME)
+
+
+async def test_one_that_stands_by_writes_no_log_before_it_is_known_who_is_protected(setup: Setup) -> None:
+    server = setup.server
+    await server.stop(NAME)
+    seeing(setup)
+    server.cluster = Cluster("127.0.0.1:1", 4.0, Identity("127.0.0.1:1", "http://127.0.0.1:2"), server, setup.load)
+    before = setup.parser
+    await server.start(NAME)
+    await server.tend_log(NAME)
+    assert setup.parser is before
+    assert server.destination_status(NAME).state == "standby"
+    await server.stop(NAME)
+
+
 async def test_one_that_stands_by_reads_the_source_into_its_log_until_it_is_activated(setup: Setup) -> None:
     server = setup.server
     await server.stop(NAME)
-    setup.change(store="mixed", store_standby=True, store_min_free=0, catch_up_readers=1)
-    server.cluster = Cluster("127.0.0.1:1", 4.0, Identity("127.0.0.1:1", "http://127.0.0.1:2"), server, setup.load)
+    server.cluster = seeing(setup)
     before = setup.parser
     await server.start(NAME)
     await soon(lambda: setup.parser is not before)
@@ -631,7 +697,9 @@ async def test_one_that_stands_by_reads_the_source_into_its_log_until_it_is_acti
     await soon(lambda: log_end(server) == tail.stream.end)
     status = server.destination_status(NAME)
     assert (status.state, status.clients, status.entries) == ("standby", [], 0)
-    assert server.log_start(NAME) == str(begin)
+    start = server.log_start(NAME)
+    assert start is not None
+    assert start.position == begin
     await server.activate(NAME, MemoryMetaStore())
     assert setup.parser is not tail
     assert setup.parser.start_cursor is not None
@@ -644,7 +712,7 @@ async def test_one_that_stands_by_reads_the_source_into_its_log_until_it_is_acti
     await server.deactivate(NAME)
     await soon(lambda: setup.parser is not active)
     await server.stop(NAME)
-    assert server.log_start(NAME) == ""
+    assert server.log_start(NAME) is None
 
 
 async def test_one_that_could_not_be_activated_stands_by(setup: Setup) -> None:

@@ -7,6 +7,8 @@ import re
 import shutil
 import threading
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from sluice.protocol.errors import ReshapedError
 from sluice.protocol.gtid import parse_gtids
 from sluice.protocol.position import Position
+from sluice.store.cursor import Cursor
 from sluice.store.log import log as log_module
 from sluice.store.log.errors import LogError
 from sluice.store.log.files import EntriesReader, create, frame, read_block, read_head, words_of, write_at
@@ -36,19 +39,20 @@ SID = bytes.fromhex(SERVER.replace("-", ""))
 class Source:
     """Puts transactions into a ring of its own, each at offset 100 times its number of one file."""
 
-    def __init__(self, ring: Ring | None = None) -> None:
+    def __init__(self, ring: Ring | None = None, server: str = SERVER, number: int = 1) -> None:
+        self.server = server
         self.ring = Ring(1024) if ring is None else ring
         self.track = Track(self.ring)
         self.writer = SegmentWriter(self.ring.pool)
         self.staging = Staging()
-        self.number = 1
-        self.track.begin(self.place(1))
-        self.source = self.ring.sources.intern((ONE, SERVER))
+        self.number = number
+        self.track.begin(self.place(number))
+        self.source = self.ring.sources.intern((ONE, server))
         self.file = self.ring.files.intern(("bin.000001", 1_700_000_000))
         self.gtid = self.ring.gtid_sources.intern((ONE, (SID, "")))
 
     def place(self, number: int) -> Position:
-        return Position(SERVER, "bin.000001", 1_700_000_000, 100 * number, 0)
+        return Position(self.server, "bin.000001", 1_700_000_000, 100 * number, 0)
 
     def stage(self, entry: bytes, kind: Kind, n: int, *, ends: bool) -> None:
         begin, number = 100 * self.number, self.number
@@ -310,7 +314,7 @@ def test_a_gap_begins_another_stretch_and_another_shape_only_another_file(source
         assert entries(log, source.place(1)) == written(1, 4)
         log.begin(source.place(9), None, SHAPE)
         assert log.extent.stretches == [(source.place(1), source.place(5)), (source.place(9), source.place(9))]
-        assert log.start == source.place(9)
+        assert log.start == Cursor.at(source.place(9))
         assert entries(log, source.place(2)) == written(2, 4)
         assert not log.covers(source.place(7))
 
@@ -488,29 +492,97 @@ def test_files_go_on_request_and_it_can_be_asked_which(source: Source, folder: P
 
 def test_what_a_protected_client_needs_stays_whatever_the_limits(source: Source, folder: Path) -> None:
     with Log(folder, "shop", Limits(bytes=3000, seconds=3600), file_size=1000) as log:
-        log.held = {1001: source.place(20), 1002: source.place(500), 1003: Position("other", "bin.000001", 7, 4, 0)}
+        log.held = {
+            1001: Cursor.at(source.place(20)),
+            1002: Cursor.at(source.place(500)),
+            1003: Cursor.at(Position("other", "bin.000001", 7, 4, 0)),
+        }
         log.begin(source.place(1), None, SHAPE)
         source.put(60)
         log.append(source.pieces())
         for path in folder.glob("*.log"):
             os.utime(path, (1_000_000_000, 1_000_000_000))
     with Log(folder, "shop", Limits(bytes=3000, seconds=3600), file_size=1000) as log:
-        log.held = {1001: source.place(20), 1002: source.place(500)}
+        log.held = {1001: Cursor.at(source.place(20)), 1002: Cursor.at(source.place(500))}
         assert log.prune() == log.surplus(0) == []
         assert entries(log, source.place(20)) == written(20, 60)
         assert not log.covers(source.place(1)), "nobody needs that"
         held = log.extent
         assert held.bytes > 4500
         assert held.holds == {1001: Hold(len(held.files), held.bytes)}
-        log.held = {1001: source.place(45)}
+        log.held = {1001: Cursor.at(source.place(45))}
         taken = log.prune(0)
         assert taken == list(held.files[: len(taken)])
         assert taken[-1].end <= source.place(45)
         assert entries(log, source.place(45)) == written(45, 60)
-        log.held = {1001: source.place(1)}
+        log.held = {1001: Cursor.at(source.place(1))}
         assert log.extent.holds == {1001: Hold(len(log.extent.files), log.extent.bytes)}, "all that is left for it"
         log.held = {}
         assert log.prune()
+
+
+OTHER = "other"
+"""A second source with the same transactions."""
+
+
+def executed(last: int) -> str:
+    return f"{SERVER}:1-{last}"
+
+
+@pytest.fixture
+def switched(source: Source, folder: Path) -> Iterator[Log]:
+    """A log with the transactions 1 to 20 of one source, 21 to 40 of another one, and 41 to 60 of the first again."""
+    with Log(folder, "shop", Limits(bytes=3000), file_size=1000) as log:
+        log.held = {0: Cursor.at(source.place(1))}
+        log.begin(source.place(1), "", SHAPE)
+        for server, first in ((SERVER, 1), (OTHER, 21), (SERVER, 41)):
+            part = Source(server=server, number=first)
+            log.begin(part.place(first), executed(first - 1) if first > 1 else "", SHAPE)
+            part.put(20)
+            log.append(part.pieces())
+        assert len(log.extent.stretches) == 1, "nothing is missing"
+        yield log
+
+
+@pytest.mark.parametrize(
+    ("server", "number"),
+    [(SERVER, 12), (SERVER, 21), (OTHER, 21), (OTHER, 30), (OTHER, 41), (SERVER, 41), (SERVER, 50)],
+)
+def test_what_comes_after_a_place_of_a_former_source_is_found_and_kept_for_a_protected_client(
+    switched: Log, server: str, number: int
+) -> None:
+    place = Source(server=server, number=number).place(number)
+    assert switched.covers(place)
+    assert entries(switched, place).endswith(written(number, 60))
+    switched.held = {1001: Cursor.at(place)}
+    switched.prune(0)
+    assert switched.covers(place)
+    assert entries(switched, place).endswith(written(number, 60))
+
+
+@pytest.mark.parametrize("number", [2, 15, 25, 45, 60])
+def test_a_protected_client_at_a_source_that_is_not_in_the_log_is_found_by_its_gtids(
+    switched: Log, number: int
+) -> None:
+    nowhere = Position("third", "bin.000001", 7, 4, 0)
+    switched.held = {1001: Cursor.at(nowhere, executed(number - 1))}
+    switched.prune(0)
+    assert entries(switched, switched.extent.files[0].start).endswith(written(number, 60))
+    switched.held = {1001: Cursor.at(nowhere)}
+    switched.prune(0)
+    assert len(switched.extent.files) == 1, "nothing says what it needs"
+
+
+def test_it_says_what_was_executed_where_it_begins_and_where_its_blocks_end(switched: Log) -> None:
+    assert switched.start == Cursor.at(Source().place(1))
+    switched.held = {0: Cursor.at(Source(server=OTHER, number=21).place(30))}
+    switched.prune(0)
+    other = Source(server=OTHER, number=21)
+    for number in (30, 33, 41):
+        assert switched.executed_at(other.place(number)) == executed(number - 1)
+    assert switched.executed_at(replace(other.place(30), begin=3001)) == "", "no block ends there"
+    assert switched.start == Cursor.at(other.place(29), executed(28))
+    assert switched.executed_at(other.place(29)) == executed(28)
 
 
 def test_room_on_the_disk_ranks_above_protected_clients_which_are_named(source: Source, folder: Path) -> None:
@@ -519,7 +591,7 @@ def test_room_on_the_disk_ranks_above_protected_clients_which_are_named(source: 
         source.put(30)
         log.append(source.pieces())
     with Log(folder, "shop", Limits(free=1 << 60), file_size=1000) as log:
-        log.held = {1001: source.place(1)}
+        log.held = {1001: Cursor.at(source.place(1))}
         files, size = len(log.extent.files), log.extent.bytes
         source.put(1)
         left = source.pieces(90)
@@ -554,7 +626,7 @@ def test_it_is_estimated_when_the_limits_reach_a_place(source: Source, folder: P
         assert abs(at - (now + size / pace)) < 10
         assert abs(kept - 2 * size / pace) < 10
         assert found[2][0] > at
-        log.held = {9: source.place(20)}
+        log.held = {9: Cursor.at(source.place(20))}
         assert log.expiries(places)[2] is None, "it stays with what is held"
         assert log.expiries(places)[1] is not None
     with Log(folder, "shop", Limits(bytes=2 * size, seconds=100 * count + 50), file_size=1000) as log:

@@ -3,7 +3,7 @@
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from sluice.instance.config import InstanceConfig
 from sluice.instance.log import LogReader
 from sluice.protocol.errors import ReshapedError
+from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
 from sluice.store.log.log import File, Log
@@ -35,8 +36,15 @@ class FromSource:
         self.end: Position | None = None
         self.ended = threading.Event()
 
-    def __call__(self, *_: object, start: Cursor, stop: Position | None = None, **__: object) -> "FromSource":
-        self.began, self.end = start, stop
+    def __call__(
+        self,
+        *_: object,
+        start: Cursor,
+        on_begin: Callable[[Position | None, GtidSet | None], None],
+        stop: Position | None = None,
+        **__: object,
+    ) -> "FromSource":
+        self.began, self.end, self.on_begin = start, stop, on_begin
         return self
 
     def start(self) -> None:
@@ -110,12 +118,30 @@ def test_at_a_gap_the_source_goes_on_up_to_where_the_log_does(scene: Scene) -> N
     scene.log.begin(scene.source.place(30), None, CONFIG.shape())
     reader = scene.read(scene.source.place(1))
     eventually(lambda: scene.parser.started)
-    assert scene.parser.started == [Cursor.at(scene.source.place(21))]
+    assert scene.parser.started == [Cursor.at(scene.source.place(21), f"{SERVER}:1-20")], "another source finds it"
     assert scene.parser.end == scene.source.place(30), "there the log goes on"
     assert scene.data() == written(1, 20)
     reader.stop()
     reader.join(5)
     assert scene.parser.stopped
+
+
+@pytest.mark.parametrize("place", [None, Position(OTHER, "bin.000001", 1_700_000_000, 100, 0)])
+def test_another_source_goes_on_when_what_came_from_the_log_is_confirmed(scene: Scene, place: Position | None) -> None:
+    scene.add(20)
+    scene.log.begin(scene.source.place(30), None, CONFIG.shape())
+    reader = scene.read(scene.source.place(1))
+    eventually(lambda: scene.parser.started)
+    begins = threading.Thread(target=scene.parser.on_begin, args=(place, None), daemon=True)
+    begins.start()
+    begins.join(0.2)
+    assert begins.is_alive()
+    scene.track.free_to(scene.ring.next)
+    begins.join(5)
+    assert not begins.is_alive()
+    scene.parser.on_begin(scene.source.place(21), None)
+    reader.stop()
+    reader.join(5)
 
 
 def test_a_place_that_was_taken_away_meanwhile_is_read_from_the_source(scene: Scene) -> None:

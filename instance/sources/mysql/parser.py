@@ -412,7 +412,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
                 source=facts.source,
                 gtid=isinstance(start.dump, GtidStart),
                 position=start.position,
-                stop=self._stop,
+                stop=self._stop if self._stop is None or self._stop.is_of(facts.source) else None,
                 executed=str(start.gtids or ""),
             )
             dump = self._dump(binlog, start.dump)

@@ -24,7 +24,7 @@ from ...protocol.errors import (
     SourceChangedError,
     StaleSessionError,
 )
-from ...protocol.gtid import contains, parse_gtids
+from ...protocol.gtid import has_executed
 from ...protocol.position import Position
 from ...store.batch import Batch
 from ...store.cursor import MOVED, Cursor
@@ -222,7 +222,9 @@ class Delivery:
             if cursor is None or cursor.order < position.order:
                 await self._ack_to(place)
         elif not _has_executed(cursor, place):
-            raise self._elsewhere(position, cursor)
+            if not has_executed(place.gtids, cursor.gtid):
+                raise self._elsewhere(position, cursor)
+            await self._ack_to(place)
 
     def _elsewhere(self, position: Position, cursor: Cursor | None) -> RejectedError:
         here = "what is read" if cursor is None else f"the cursor, {cursor.position}"
@@ -389,7 +391,10 @@ def _cursor_at(place: Place) -> Cursor | None:
 
 
 def _has_executed(cursor: Cursor, place: Place) -> bool:
-    """Whether the sets of GTIDs say that a cursor, in another history, is at a place or after it."""
-    if not cursor.gtid or not place.gtids:
-        return False
-    return contains(parse_gtids(cursor.gtid), parse_gtids(place.gtids))
+    """Whether the sets of GTIDs say that a cursor, in another history, is at a place or after it.
+
+    Inside a transaction the place has what was executed before that: a cursor that has no more is before the place.
+    """
+    position = Position.parse(place.position)
+    is_more = position == position.transaction or not has_executed(place.gtids, cursor.gtid)
+    return is_more and has_executed(cursor.gtid, place.gtids)

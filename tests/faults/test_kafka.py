@@ -260,32 +260,33 @@ def ids(broker: Kafka, topic: str) -> list[int]:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("stored", ["", "first", "second"])
 def test_on_another_source_it_goes_on_where_the_topic_ends_though_the_cursor_had_not_come_so_far(
-    sluice: Sluice, broker: Kafka, topic: str, *, is_stored: bool
+    sluice: Sluice, broker: Kafka, topic: str, stored: str
 ) -> None:
+    """``stored`` is the source that the stored cursor is of; empty without one. What follows comes from the first."""
     with pair_of("mariadb118") as pair:
         main = {"canal__serverMode": "kafka", "kafka__bootstrap__servers": broker.servers}
         sluice.settings = main | {"canal__file__flush__period": 3_600_000}
-        configure_pair(sluice, pair, canal__mq__topic=topic, **TRANSACTIONS)
+
+        def reads(source: Server) -> None:
+            settings = TRANSACTIONS | {"canal__instance__filter__regex": rf"{SCHEMA}\\..*"}
+            sluice.add("shop", source, canal__mq__topic=topic, **settings)
+
+        reads(pair.second if stored == "second" else pair.first)
         with sluice:
             sluice.wait_running()
             for last in (10, 20):
                 for number in range(last - 9, last + 1):
                     pair.first.query(f"INSERT INTO {SCHEMA}.t VALUES (%s, 'a')", (number,))
                 eventually(lambda: ids(broker, topic) == [*range(1, last + 1)], lambda: ids(broker, topic))  # noqa: B023
-                if last == 10 and is_stored:
+                if last == 10 and stored:
                     sluice.stop()
+                    reads(pair.first)
                     sluice.start()
                     sluice.wait_running()
             sluice.kill()
-            sluice.add(
-                "shop",
-                pair.second,
-                canal__instance__filter__regex=rf"{SCHEMA}\\..*",
-                canal__mq__topic=topic,
-                **TRANSACTIONS,
-            )
+            reads(pair.second)
             pair.second.query(f"INSERT INTO {SCHEMA}.t VALUES (21, 'z')")
             sluice.start()
             eventually(lambda: 21 in ids(broker, topic), lambda: sluice.destination()["outputs"])
@@ -293,8 +294,9 @@ def test_on_another_source_it_goes_on_where_the_topic_ends_though_the_cursor_had
 
 
 @pytest.mark.extended
+@pytest.mark.parametrize("goes_back", [False, True])
 def test_inside_a_transaction_a_switch_of_the_source_says_what_helps_and_that_does(
-    sluice: Sluice, broker: Kafka, topic: str
+    sluice: Sluice, broker: Kafka, topic: str, *, goes_back: bool
 ) -> None:
     with pair_of("mariadb118") as pair:
         sluice.settings = {"canal__serverMode": "kafka", "kafka__bootstrap__servers": broker.servers}
@@ -316,8 +318,14 @@ def test_inside_a_transaction_a_switch_of_the_source_says_what_helps_and_that_do
             broker.freeze()
             sluice.call("POST", "/shop/source/switch")
             broker.thaw()
-            pair.second.query(f"INSERT INTO {SCHEMA}.t VALUES (3000, 'z')")
+            pair.first.query(f"INSERT INTO {SCHEMA}.t VALUES (3000, 'z')")
             eventually(lambda: "so that this part is there twice" in output()["error"], output)
+            assert "Switch back to that one" in output()["error"]
+            if goes_back:
+                sluice.call("POST", "/shop/source/switch")
+                eventually(lambda: ids(broker, topic)[-1] == 3000, output)
+                assert ids(broker, topic) == [*range(1, 3001)], "once"
+                return
             advice = re.search(r"`sluice (seek [^`]*)`", output()["error"])
             assert advice is not None
             commands.run(*advice[1].split(), "--url", sluice.url, check=True)

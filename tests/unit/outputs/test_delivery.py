@@ -359,6 +359,8 @@ def test_a_cursor_is_after_a_place_of_another_history_if_it_has_executed_all_of_
 ) -> None:
     cursor = Cursor("bin.000001", 4, 0, 101, gtid=here)
     assert delivery._has_executed(cursor, Place("102/bin.000001@1700000000:900:0", there)) is expected
+    inside = Place("102/bin.000001@1700000000:900:2", there)
+    assert delivery._has_executed(cursor, inside) is (expected and here != there), "a part of the next transaction"
 
 
 class TestAnotherConfiguration:

@@ -871,6 +871,10 @@ class Cursors:
             if subscriber.given:
                 reading.pass_over(position, served.end)
             stop = reading.get if subscriber.given else served.end
+            if not subscriber.given and self._is_of_later_source(subscriber, position):
+                if exists:
+                    self._confirm_to(subscriber, reading, stop)
+                return False
             if track.is_beyond(position, stop):
                 if subscriber.given:
                     end = track.position_before(stop)
@@ -1113,6 +1117,13 @@ class Cursors:
     def _is_behind(self, subscriber: Subscriber) -> bool:
         """Whether a subscriber has a reader, or waits for one."""
         return isinstance(subscriber.state, Behind) or self._has_reader(subscriber)
+
+    def _is_of_later_source(self, subscriber: Subscriber, position: Position) -> bool:
+        """Whether a reader gives what the log has of a former source, and a position comes after that in the log."""
+        log, here = self.track.log, subscriber.state.track.floor
+        if log is None or here is None or here.same_source(position) or not self._has_reader(subscriber):
+            return False
+        return log.has_after(here, position)
 
     def _go_on(self, cursor: Cursor | None, wanted: Wanted) -> InRing | Ahead:
         """Return the state of a stored subscriber: it goes on where it left off; without a cursor with the stream."""

@@ -280,11 +280,13 @@ class Subscriber:
     def has_confirmed(self, position: Position) -> bool:
         """Return whether one that is not served has confirmed a position; False while it may still do so.
 
-        Raises BadPositionError if it was not given.
+        Its cursor may be of a former source, and the position of the present one. Raises BadPositionError, or
+        SourceChangedError, if it was not given.
         """
         resume = None if isinstance(self.state, Served) else self.state.resume
         confirmed = resume.position if resume is not None else None
-        if confirmed is not None and position <= confirmed:
+        is_ordered = confirmed is not None and position.same_history(confirmed)
+        if confirmed is not None and (is_ordered or self.given) and position <= confirmed:
             return True
         if self.given:
             raise BadPositionError(f"{position} is beyond what client {self.client_id} was given: {confirmed}")

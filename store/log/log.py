@@ -332,6 +332,16 @@ class Log:
         with self._changed:
             return self._file_of(position) is not None
 
+    def has_after(self, place: Position, later: Position) -> bool:
+        """Whether another place is in a later file than a place, or comes after its end."""
+        with self._changed:
+            file, other = self._file_of(place), self._file_of(later)
+            if file is None:
+                return False
+            end = self._files[-1].end
+            is_past = end.is_comparable(later) and later >= end
+            return is_past or (other is not None and other.number > file.number)
+
     def _file_of(self, position: Position) -> File | None:
         for file in reversed(self._files):
             if not file.head.start.is_comparable(position) or not file.end.is_comparable(position):

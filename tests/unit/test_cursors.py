@@ -606,6 +606,20 @@ def test_a_client_that_seeks_its_own_place_of_another_source_goes_on_by_its_gtid
         cursors.seek(CLIENT, replace(place, begin=5), memory="", now=NOW)
 
 
+def test_what_came_from_the_present_source_is_acked_by_a_client_whose_cursor_is_of_the_former_one() -> None:
+    place = Position("102", "binlog.000003", CREATED, 4, 0)
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table)
+    cursors.restore(StoredClient(CLIENT, "", Cursor("binlog.000003", 4, 0, 102, "0-102-9", place)), NOW)
+    stream = Stream(cursors.ring)
+    cursors.begin(None, MariadbGtidSet.parse("0-102-9"))
+    given = stream.position(3)
+    assert not cursors.ack_to(CLIENT, given, now=NOW, exists=False), "it is not there again"
+    put(cursors, stream, b"one")
+    put(cursors, stream, b"two")
+    assert cursors.ack_to(CLIENT, given, now=NOW, exists=False)
+    assert entries(get(cursors).slices) == [b"begin", b"two", b"end"]
+
+
 def test_cursor_of_another_source_with_a_set_of_its_own_waits_for_a_reader_which_begins_there() -> None:
     elsewhere = Cursor("binlog.000003", 4, 0, 102, "0-102-9", Position("102", "binlog.000003", CREATED, 4, 0))
     cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table, catches_up=True)

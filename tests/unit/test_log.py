@@ -573,6 +573,15 @@ def test_a_protected_client_at_a_source_that_is_not_in_the_log_is_found_by_its_g
     assert len(switched.extent.files) == 1, "nothing says what it needs"
 
 
+def test_it_says_which_of_two_places_comes_later_though_they_are_of_two_sources(switched: Log) -> None:
+    first, second = Source(), Source(server=OTHER)
+    in_order = [first.place(12), second.place(30), first.place(50), first.place(70)]
+    for i, place in enumerate(in_order[:-1]):
+        assert [switched.has_after(place, it) for it in in_order] == [it > i for it in range(4)]
+    assert not switched.has_after(second.place(30), second.place(99)), "it does not have that"
+    assert not switched.has_after(first.place(70), second.place(30))
+
+
 def test_it_says_what_was_executed_where_it_begins_and_where_its_blocks_end(switched: Log) -> None:
     assert switched.start == Cursor.at(Source().place(1))
     switched.held = {0: Cursor.at(Source(server=OTHER, number=21).place(30))}

@@ -224,8 +224,7 @@ class Instance(Main):
     def seek_start(self) -> None:
         """If the stream could not begin, look again where it may begin, now that other clients are subscribed."""
         parser = self._parser
-        begun = self.cursors.position_before(self.ring.next) is not None
-        if parser is not None and not begun and self._lost_place() is not None:
+        if parser is not None and not self._has_begun and self._lost_place() is not None:
             self._set_state("starting", "")
             places = self._places()
             lost = [place for place, error in parser.refused.items() if isinstance(error, PurgedError)]
@@ -233,6 +232,24 @@ class Instance(Main):
                 # Where the configuration says is the end, mostly: what the source still has would be passed over.
                 places = [*dict.fromkeys(it for it in (*places, *lost) if it not in (None, OLDEST)), OLDEST]
             parser.begin_at(places)
+
+    @property
+    def _has_begun(self) -> bool:
+        return self.cursors.position_before(self.ring.next) is not None
+
+    @property
+    def is_stranded(self) -> bool:
+        """Whether the source no longer has what comes next, and all have taken what the ring has for them.
+
+        Then the stream may begin at another place, now or as soon as clients are moved or subscribe.
+        """
+        return self._lost_place() is not None and self._has_begun and not self.is_needed
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether a client has not taken yet what the ring has for it."""
+        known = (member.status(it) for member in self.cursors.members for it in member.client_ids)
+        return any(it.state == "attached" and it.lag.entries for it in known)
 
     async def stop(self) -> None:
         """Store the cursors, end the parser, wake all waiters."""
@@ -315,7 +332,7 @@ class Instance(Main):
             for it in rows:
                 for client_id in cursors.client_ids:
                     cursors.give_late(client_id, it)
-        await self._begin_again(parser, lambda: remove(self._quarantine, given))
+        await self.begin_anew(parser, lambda: remove(self._quarantine, given))
         return given
 
     async def begin_again(self) -> None:
@@ -324,9 +341,9 @@ class Instance(Main):
         Raises SluiceError; when it cannot begin, it is stopped.
         """
         await self._switch.end()
-        await self._begin_again(self.running_parser(), lambda: None)
+        await self.begin_anew(self.running_parser())
 
-    async def _begin_again(self, parser: Parser, prepare: Callable[[], None]) -> None:
+    async def begin_anew(self, parser: Parser, prepare: Callable[[], None] = lambda: None) -> None:
         """End the stream, and begin it where the clients are; ``prepare`` is called between, in another thread."""
         earlier, views, served = self.cursors, self.views, self._open_views
         try:
@@ -377,18 +394,21 @@ class Instance(Main):
             for one in busy:
                 await one.rest()
 
-    def goes_on_in_ring(self, config: InstanceConfig) -> bool:
+    def goes_on_in_ring(self, *, is_another: bool) -> bool:
         """Whether the ring can be filled on: between two transactions. A log holds one source after the other."""
         place = self.cursors.track.last_boundary()
         is_between = place is not None and place.position == self.cursors.position_before(self.ring.next)
-        return is_between and not (config.has_log and config.in_use != self.config.in_use)
+        return is_between and not (self.config.has_log and is_another)
 
-    async def read_on(self, parser: Parser, config: InstanceConfig, place: Cursor | None) -> None:
-        """Read a server on from a place, into the same ring if possible; ``parser`` has read before."""
-        goes_on, is_another = self.goes_on_in_ring(config), config.in_use != self.config.in_use
+    async def read_on(self, parser: Parser, config: InstanceConfig, place: Cursor | None, *, is_another: bool) -> None:
+        """Read the same source, or another one, on from a place, into the same ring if possible.
+
+        ``parser`` has read before.
+        """
+        goes_on = self.goes_on_in_ring(is_another=is_another)
         self.config = config
         if not goes_on:
-            await self._begin_again(parser, lambda: None)
+            await self.begin_anew(parser)
             return
         for cursors in self.cursors.members:
             cursors.leave_readers()
@@ -484,6 +504,8 @@ class Instance(Main):
         while not self._failure:
             await asyncio.sleep(GLANCE)
             self._attempt(self.ring.pool.trim)
+            if self._parser is not None:
+                self._attempt(self._switch.follow, self._parser)
             if any(it.client_ids for it in self.cursors.members) or self.catch_up.count:
                 for one in (self, *self._open_views):
                     self._attempt(one.expire)

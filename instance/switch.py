@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -14,6 +14,7 @@ from ..protocol.errors import (
     PurgedError,
     SluiceError,
     SourceChangedError,
+    SourceMovedError,
     SwitchRefusedError,
 )
 from ..protocol.gtid import Transactions, parse_gtids
@@ -52,20 +53,31 @@ class Destination(Protocol):
     async def stop_reading(self, parser: Parser) -> None:
         """Let a parser end, and ask its source for nothing, until `read_on`."""
 
-    def goes_on_in_ring(self, config: InstanceConfig) -> bool:
+    def goes_on_in_ring(self, *, is_another: bool) -> bool:
         """Whether the ring can be filled on, by the same source or by another one."""
 
     def log_end(self) -> Cursor | None:
         """Return where the stream goes on so that the log has no gap; None without a log, or if that is too old."""
 
-    async def read_on(self, parser: Parser, config: InstanceConfig, place: Cursor | None) -> None:
-        """Read a server on from a place; ``parser`` has read before."""
+    async def read_on(self, parser: Parser, config: InstanceConfig, place: Cursor | None, *, is_another: bool) -> None:
+        """Read the same source, or another one, on from a place; ``parser`` has read before."""
 
     def tell(self, state: str, error: str) -> None:
         """Be in a state from here on."""
 
     def fail(self, error: Exception) -> None:
         """Stop serving, after an error in Sluice itself."""
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether a client has not taken yet what the ring has for it."""
+
+    @property
+    def is_stranded(self) -> bool:
+        """Whether the source no longer has what comes next, and all have taken what the ring has for them."""
+
+    async def begin_anew(self, parser: Parser) -> None:
+        """Begin the stream where the clients are, as after a restart; ``parser`` has read before."""
 
 
 _Prove = Callable[[Cursor], Awaitable[tuple[Cursor, Proof]]]
@@ -85,6 +97,7 @@ class SourceSwitch:
         self._detection: Detection | None = None
         self._torn: Cursor | None = None  # after the transaction of which clients were given a part
         self._is_halted = False  # nothing is read: a switch waits for somebody to accept what it loses
+        self._moved: SluiceError | None = None  # the failure of a parser that was followed last
 
     @property
     def status(self) -> SourceStatus | None:
@@ -148,9 +161,58 @@ class SourceSwitch:
                 self._task.cancel()
                 await asyncio.wait({self._task})
 
+    def follow(self, parser: Parser) -> None:
+        """Do by itself what a restart would do where a parser cannot go on; to be called again and again.
+
+        Where another server answers at the address, it is read on if that is proven; else the parser tries again.
+        """
+        if self._task is not None and not self._task.done():
+            return
+        failure = parser.failure
+        if isinstance(failure, SourceMovedError) and failure is not self._moved:
+            self._moved = failure
+            self._start(self._follow(parser))
+        elif self._destination.is_stranded:
+            self._start(self._destination.begin_anew(parser))
+
+    async def _follow(self, parser: Parser) -> None:
+        destination, config = self._destination, self._destination.config
+        try:
+            place, lost, is_same = await self._ask(config, parser)
+            if lost:
+                raise SourceChangedError(
+                    f"it does not have {len(lost)} transactions that were delivered: {shorten(lost.runs)}. Let it get"
+                    " them, or let the former server answer again. To go on without them, stop and start the"
+                    " destination, and move its clients (sluice seek)"
+                )
+            if not (is_same or destination.goes_on_in_ring(is_another=True)):
+                raise SourceChangedError("without GTIDs the stream cannot go on at it: the ring or the log ends before")
+        except PurgedError as error:
+            if not config.auto_reset_latest_pos_mode:
+                self._cannot_follow(parser, error)
+                if not destination.is_needed:
+                    await destination.begin_anew(parser)
+                return
+            place = destination.cursors.track.last_boundary()  # what is purged is found there once more, and passed
+        except SluiceError as error:
+            self._cannot_follow(parser, error)
+            return
+        if not isinstance(parser.failure, SourceMovedError):  # the former server has answered meanwhile
+            return
+        logger.warning("%s", f"another server is read from here on at {config.place}", extra=self._where)
+        await destination.stop_reading(parser)
+        await destination.read_on(parser, config, place, is_another=True)
+
+    def _cannot_follow(self, parser: Parser, error: SluiceError) -> None:
+        failure = parser.failure
+        if isinstance(failure, SourceMovedError) and self._destination.reads(parser):
+            self._destination.tell("error", f"another server answers at the address of the source: {error}")
+
     def _begin(self, wanted: str, *, accept: bool, by_itself: bool) -> "asyncio.Task[None]":
-        switching = self._run(wanted, accept=accept, by_itself=by_itself)
-        self._task = asyncio.create_task(switching, name=f"switch the source of {self._where['destination']}")
+        return self._start(self._run(wanted, accept=accept, by_itself=by_itself))
+
+    def _start(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
+        self._task = asyncio.create_task(work, name=f"switch the source of {self._where['destination']}")
         self._task.add_done_callback(self._ended)
         return self._task
 
@@ -196,12 +258,31 @@ class SourceSwitch:
                 self._is_halted = True
                 destination.tell("error", str(error))
             else:
-                await destination.read_on(parser, destination.config, destination.cursors.track.last_boundary())
+                place = destination.cursors.track.last_boundary()
+                await destination.read_on(parser, destination.config, place, is_another=False)
             raise
         self._status, self._torn = SourceStatus(""), None
         text = f", without {lost}, as accepted" if lost else ""
         logger.warning("reads %s from here on, no longer %s%s", wanted, before, text, extra=self._where)
-        await destination.read_on(parser, config, place)
+        await destination.read_on(parser, config, place, is_another=wanted != before)
+
+    async def _ask(self, config: InstanceConfig, parser: Parser) -> tuple[Cursor | None, Transactions, bool]:
+        """Ask the server of a configuration where it goes on, what it lacks, and whether all places stay as they are.
+
+        ``parser`` has read before. Raises as `Parser.prove`.
+        """
+        destination = self._destination
+        lost, place, is_same = Transactions(), None, True
+        prover = self._prover = destination.make_feeder(config, [None], destination.cursors.life)
+        try:
+            for end, proof in await self._proofs(prover, parser):
+                lost = lost.with_(proof.lost)
+                place = place or proof.place
+                is_same = is_same and proof.place == end
+        finally:
+            self._prover = None
+            prover.stop()
+        return place, lost, is_same
 
     async def _prove(self, wanted: str, parser: Parser, *, accept: bool) -> tuple[InstanceConfig, Cursor | None, str]:
         """Return the configuration that reads a server on, where, and what that lacks, as accepted; it is stored.
@@ -211,25 +292,17 @@ class SourceSwitch:
         destination, before = self._destination, self._meta.source
         accepted = before.accepted if before is not None else ""
         config = destination.config.using(InUse(wanted, accepted))
-        lost, place, is_same = Transactions(), None, True
-        prover = self._prover = destination.make_feeder(config, [None], destination.cursors.life)
         try:
-            for end, proof in await self._proofs(prover, parser):
-                lost = lost.with_(proof.lost)
-                place = place or proof.place
-                is_same = is_same and proof.place == end
+            place, lost, is_same = await self._ask(config, parser)
         except (SourceChangedError, PurgedError) as error:  # no position of a client is meant
             raise SwitchRefusedError(str(error)) from error
-        finally:
-            self._prover = None
-            prover.stop()
         if lost and not accept:
             raise LostTransactionsError(
                 f"{wanted} does not have {len(lost)} transactions that were delivered: {shorten(lost.runs)}."
                 f" To go on without them: sluice source switch {config.destination} --to {wanted} --accept",
                 tuple(lost.runs[:MOST_LISTED]),
             )
-        if not (is_same or destination.goes_on_in_ring(config)):
+        if not (is_same or destination.goes_on_in_ring(is_another=wanted != destination.config.in_use)):
             raise SwitchRefusedError(
                 f"without GTIDs a destination with a log on disk cannot go on at {wanted}: set gtid_mode = ON at both"
                 " servers, or sluice.instance.store = memory"

@@ -129,6 +129,10 @@ class SourceError(SluiceError):
     type = "source-error"
 
 
+class SourceMovedError(SourceError):
+    """Another server answers at the address of the source than the one that was read."""
+
+
 class PurgedError(SourceError):
     """The source has purged the binlog at the position."""
 

@@ -263,6 +263,28 @@ def test_a_view_goes_on_with_its_destination(sluice: Sluice, pair: Pair) -> None
 
 
 @pytest.mark.extended
+def test_a_view_goes_on_where_the_address_of_its_destination_leads_to(sluice: Sluice, pair: Pair) -> None:
+    with Proxy((pair.first.host, pair.first.port)) as proxy:
+        here = f"{proxy.host}:{proxy.port}"
+        sluice.add("shop", pair.first, canal__instance__master__address=here)
+        sluice.configure("view", sluice__instance__route="shop")
+        with sluice:
+            sluice.wait_running()
+            consumers = [Consumer(sluice.client(name=name)) for name in ("shop", "view")]
+            for consumer in consumers:
+                consumer.start()
+            insert(pair.first, 1)
+            pair.catch_up(pair.second, pair.first)
+            proxy.target = (pair.second.host, pair.second.port)
+            proxy.cut()
+            insert(pair.second, 2)
+            for consumer in consumers:
+                consumer.wait_for(2)
+                assert consumer.stop() == [1, 2]
+            assert [sluice.destination(name)["state"] for name in ("shop", "view")] == ["running"] * 2
+
+
+@pytest.mark.extended
 def test_a_switch_by_hand_that_is_refused_leaves_the_first_one_read(sluice: Sluice, pair: Pair) -> None:
     with consuming(sluice, pair) as consumer:
         pair.promote(pair.second)

@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 
+from sluice.instance.instance import Instance
+from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.sources.mysql.connection import Connection
 from sluice.instance.sources.mysql.start import StartFinder
+from sluice.instance.sources.registry import make_parser
 from sluice.protocol.canal.rows import decode_rows
 from sluice.protocol.errors import PurgedError, SluiceError, SourceChangedError
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursor import Cursor
+from tests.proxy import Proxy
 from tests.reading import config, embedded
 from tests.servers import Server, next_second
 from tests.waiting import soon
@@ -277,3 +281,217 @@ def test_a_place_of_the_other_kind_of_source_is_refused_and_the_next_one_asked_f
         start, refused = StartFinder(connection, settings, lambda: Connection(settings)).find_first([foreign, None])
     assert start is not None
     assert isinstance(refused[foreign], SourceChangedError)
+
+
+@pytest.mark.parametrize("store", ["memory", pytest.param("mixed", marks=pytest.mark.extended)])
+async def test_where_the_address_leads_to_a_replica_the_stream_goes_on_there_by_itself(
+    source: Server, other: Server, tmp_path: Path, store: str
+) -> None:
+    with replicating(other, source) as wait, Proxy((source.host, source.port)) as proxy:
+        async with serving(source, tmp_path, master_address=f"{proxy.host}:{proxy.port}", store=store) as server:
+            for client in (LIVING, SLOW):
+                await server.subscribe(NAME, client)
+            insert(source, 1)
+            await consume(server, LIVING, 1)
+            insert(source, 2)
+            batch = await server.get_without_ack(NAME, LIVING, timeout=10)
+            source.query("CREATE DATABASE unread")  # the decoder is farther than the ring
+            await asyncio.to_thread(wait)
+            first, _, _ = server.destination_status(NAME).last.partition("/")
+            proxy.target = (other.host, other.port)
+            proxy.cut()
+            insert(other, 3)
+            await soon(lambda: not server.destination_status(NAME).last.startswith(f"{first}/"))
+            if store == "memory":  # the ring is filled on, so that batches stay
+                await server.ack(NAME, LIVING, batch_id=batch.batch_id, durable=True)
+            assert await consume(server, LIVING, 3) == [*([2] if store == "mixed" else []), 3]
+            assert await consume(server, SLOW, 3) == [1, 2, 3]
+            assert server.destination_status(NAME).state == "running"
+        source.query("DROP DATABASE unread")
+
+
+async def test_a_replica_where_the_address_leads_to_is_waited_for_and_a_part_comes_again_as_a_whole(
+    source: Server, other: Server, tmp_path: Path
+) -> None:
+    with replicating(other, source) as wait, Proxy((source.host, source.port)) as proxy:
+        async with serving(source, tmp_path, master_address=f"{proxy.host}:{proxy.port}") as server:
+            await server.subscribe(NAME, LIVING)
+            insert(source, 1)
+            await consume(server, LIVING, 1)
+            await asyncio.to_thread(wait)
+            lock = other.connect()  # it executes nothing
+            lock.cursor().execute("LOCK TABLES shop.t READ")
+            insert(source, 2)
+            assert await consume(server, LIVING, 2) == [2]
+            proxy.cut_after(100_000)
+            source.query("INSERT INTO shop.t SELECT seq, REPEAT('x', 1000) FROM (" + SEQUENCE + ") AS numbers")
+            await soon(lambda: server.destination_status(NAME).entries and in_error(server))
+            proxy.heal()
+            proxy.target = (other.host, other.port)
+            await soon(lambda: "is now" in server.destination_status(NAME).error)
+            assert server.status(NAME, LIVING).state == "attached"
+            lock.close()
+            await soon(lambda: server.destination_status(NAME).state == "running")
+            assert await consume(server, LIVING, 2000) == list(range(1000, 2001))
+
+
+SEQUENCE = " UNION ALL ".join(f"SELECT {number} AS seq" for number in range(1000, 2001))
+
+
+def has_begun_again(server: EmbeddedServer, error: str) -> bool:
+    """The ring is empty; the error is that of a start."""
+    status = server.destination_status(NAME)
+    return not status.last and error in status.error
+
+
+def in_error(server: EmbeddedServer) -> bool:
+    return server.destination_status(NAME).state == "error"
+
+
+async def test_a_server_where_the_address_leads_to_that_lacks_what_was_delivered_is_not_read(
+    source: Server, other: Server, tmp_path: Path
+) -> None:
+    with Proxy((source.host, source.port)) as proxy:
+        async with serving(source, tmp_path, master_address=f"{proxy.host}:{proxy.port}") as server:
+            await server.subscribe(NAME, LIVING)
+            insert(source, 1)
+            await consume(server, LIVING, 1)
+            proxy.target = (other.host, other.port)
+            proxy.cut()
+            await soon(lambda: "transactions that were delivered" in server.destination_status(NAME).error)
+            assert server.status(NAME, LIVING).state == "attached"
+            proxy.target = (source.host, source.port)
+            insert(source, 2)
+            assert await consume(server, LIVING, 2) == [2]
+
+
+@pytest.mark.parametrize("store", ["memory", "mixed"])
+async def test_what_ends_the_error_of_a_purge_at_a_start_ends_that_of_a_running_destination(
+    source: Server, tmp_path: Path, store: str
+) -> None:
+    with Proxy((source.host, source.port)) as proxy:
+        settings = {"master_address": f"{proxy.host}:{proxy.port}", "store": store}
+        async with serving(source, tmp_path, **settings) as server:
+            await server.subscribe(NAME, LIVING)
+            insert(source, 1)
+            await consume(server, LIVING, 1)
+            proxy.target = ("127.0.0.1", 1)
+            proxy.cut()
+            insert(source, 2)
+            file = flush(source)
+            source.purge_binlogs(file)
+            insert(source, 3)
+            proxy.target = (source.host, source.port)
+            if store == "memory":
+                await soon(lambda: has_begun_again(server, "has purged"))
+            else:  # it begins with what is left
+                await soon(lambda: [it.state for it in server.destination_status(NAME).clients] == ["gone"])
+            with pytest.raises(PurgedError):
+                await server.get_without_ack(NAME, LIVING, timeout=10)
+            await server.seek(NAME, LIVING, "oldest")
+            await soon(lambda: server.destination_status(NAME).state == "running")
+            assert await consume(server, LIVING, 3) == [3]
+
+
+async def test_a_client_that_subscribes_ends_the_error_of_a_reset_of_a_running_destination(
+    source: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Proxy((source.host, source.port)) as proxy:
+        async with serving(source, tmp_path, master_address=f"{proxy.host}:{proxy.port}") as server:
+            await server.subscribe(NAME, LIVING)
+            insert(source, 1)
+            await consume(server, LIVING, 1)
+            next_second()
+            source.reset_binlog()
+            proxy.cut()
+            await soon(lambda: has_begun_again(server, "reset, restored"))
+            await server.subscribe(NAME, NEW)
+            insert(source, 2)
+            assert await consume(server, NEW, 2) == [2]
+            await is_refused(server, LIVING, SourceChangedError, "reset, restored", caplog)
+
+
+@pytest.mark.parametrize("resets", [False, True])
+async def test_what_is_purged_where_the_address_leads_to_is_said_and_passed_over_as_after_a_restart(
+    source: Server, other: Server, tmp_path: Path, resets: bool
+) -> None:
+    with replicating(other, source) as wait, Proxy((source.host, source.port)) as proxy:
+        settings = {"master_address": f"{proxy.host}:{proxy.port}", "auto_reset_latest_pos_mode": resets}
+        async with serving(source, tmp_path, **settings) as server:
+            await server.subscribe(NAME, LIVING)
+            insert(source, 1)
+            await consume(server, LIVING, 1)
+            proxy.target = ("127.0.0.1", 1)
+            proxy.cut()
+            insert(source, 2)
+            await asyncio.to_thread(wait)
+            file = flush(other)
+            insert(source, 3)
+            await asyncio.to_thread(wait)
+            other.purge_binlogs(file)
+            proxy.target = (other.host, other.port)
+            if resets:
+                await soon(lambda: server.destination_status(NAME).state == "running")
+                insert(other, 4)
+                assert await consume(server, LIVING, 4) == [4]
+                return
+            await soon(lambda: has_begun_again(server, "has purged"))
+            with pytest.raises(PurgedError):
+                await server.get_without_ack(NAME, LIVING, timeout=10)
+            await server.seek(NAME, LIVING, "oldest")
+            assert await consume(server, LIVING, 3) == [3]
+
+
+@pytest.mark.extended
+async def test_a_client_that_is_behind_the_ring_goes_on_where_the_address_leads_to(
+    source: Server, other: Server, tmp_path: Path
+) -> None:
+    with replicating(other, source) as wait, Proxy((source.host, source.port)) as proxy:
+        settings = {"master_address": f"{proxy.host}:{proxy.port}", "memory_buffer_size": 16, "detach_after": 1}
+        async with serving(source, tmp_path, **settings) as server:
+            for client in (LIVING, SLOW):
+                await server.subscribe(NAME, client)
+            insert(source, 1)
+            await asyncio.gather(*(consume(server, client, 1) for client in (SLOW, LIVING)))
+            insert(source, *range(2, 21))
+            await consume(server, LIVING, 20)
+            await soon(lambda: server.status(NAME, SLOW).state == "catching-up")
+            await server.get_without_ack(NAME, SLOW, timeout=10)
+            await asyncio.to_thread(wait)
+            proxy.target = (other.host, other.port)
+            proxy.cut()
+            insert(other, 21)
+            assert await consume(server, LIVING, 21) == [21]
+            assert server.status(NAME, SLOW).state == "catching-up"
+            assert await consume(server, SLOW, 21) == list(range(2, 22))
+
+
+@pytest.mark.extended
+async def test_the_log_of_a_server_that_stands_by_goes_on_where_the_address_leads_to(
+    source: Server, other: Server, tmp_path: Path
+) -> None:
+    with replicating(other, source) as wait, Proxy((source.host, source.port)) as proxy:
+        address = f"{proxy.host}:{proxy.port}"
+        settings = config(source, tmp_path, filter_regex=r"shop\..*", master_address=address, store="mixed")
+        tail = Instance(settings.for_reader(), make_parser, MemoryMetaStore(), title="its log: ")
+
+        def has_file() -> bool:
+            return tail.log_extent is not None and bool(tail.log_extent.stretches)
+
+        def end() -> Position:
+            assert tail.log_extent is not None
+            return tail.log_extent.stretches[-1][1]
+
+        await tail.start()
+        try:
+            insert(source, 1)
+            await soon(lambda: has_file() and end() == tail.cursors.track.end)
+            await asyncio.to_thread(wait)
+            first = end()
+            proxy.target = (other.host, other.port)
+            proxy.cut()
+            insert(other, 2)
+            await soon(lambda: not end().same_source(first) and end() == tail.cursors.track.end)
+            assert tail.state == "running"
+        finally:
+            await tail.stop()

@@ -17,6 +17,7 @@ from ....protocol.errors import (
     SluiceError,
     SourceChangedError,
     SourceError,
+    SourceMovedError,
     UnknownTableError,
 )
 from ....protocol.gtid import GtidSet, Transactions
@@ -110,7 +111,6 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
             self._history = open_history(config, writes=not config.is_reader, epoch=epoch)
         self._filter: TableFilter | None = None  # instead of the configured one
         self._start: Start | None = None
-        self._is_exact = True  # the GTID set of the start is that of its place
         self._refused: dict[Cursor, SluiceError] = {}
         self._purged = ""  # the text of the error, when the last attempt found its place purged
         self._failure: SluiceError | None = None
@@ -221,7 +221,16 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
     def prove(self, place: Cursor, sample: bytes) -> Proof:
         """See `sluice.instance.source.Parser.prove`."""
         del sample
-        raise SourceChangedError(f"{self._config.source_title} cannot be read in the place of another: {place.journal}")
+        with self._binlog() as binlog:
+            self._interruptible(binlog)
+            finder = self._finder(binlog)
+            if not finder.is_comparable(place):
+                raise SourceChangedError(
+                    f"it cannot be known where the stream goes on at {binlog.name}: what was read has no GTID set"
+                )
+            missing = finder.missing(place)
+            finder.go_on_after(place, missing)
+            return Proof(place, missing)
 
     def probe(self) -> None:
         """See `sluice.instance.source.Parser.probe`."""
@@ -475,16 +484,15 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
             self._refused = kept  # the others go on after the gap
             return end
         start = self._start if self._begun else None  # until it has begun, other places may be asked for
-        if start is None:
+        if start is None or start.position is None:  # nothing was put after that place
             return self._first_held(finder)
-        position = start.position
-        if position is None:
-            return start
-        if position.source == binlog.facts.source:
-            finder.check(position)
-            return start
-        gtids = str(start.gtids or "") if self._is_exact else ""
-        return finder.find(Cursor.at(position, gtids))
+        if start.position.source != binlog.facts.source:
+            raise SourceMovedError(
+                f"{binlog.name} is now {binlog.facts.source}, no longer {start.position.source}, which was read up to"
+                f" {start.position}: whether it has all that was read is being looked at"
+            )
+        finder.check(start.position)
+        return start
 
     def _first_held(self, finder: PlaceFinder) -> Start:
         """Find the first of the places that the source has; if it has none, raise the error of the first one."""
@@ -512,9 +520,9 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
             self._in_part = (position.transaction, self._decoder.gtid_in_part)
         gtids = parse_gtids(executed, mariadb=facts.mariadb) if executed else None
         # The set includes the current transaction of the decoder: to ask by it would lose that one.
-        self._is_exact = position.n == 0 and position == self._decoder.position
-        cursor = Cursor.at(position, executed if self._is_exact else "")
-        if isinstance(start.dump, GtidStart) and gtids and self._is_exact:
+        is_exact = position.n == 0 and position == self._decoder.position
+        cursor = Cursor.at(position, executed if is_exact else "")
+        if isinstance(start.dump, GtidStart) and gtids and is_exact:
             return Start(GtidStart(gtids), gtids=gtids, cursor=cursor)
         return replace(resume(position, gtids), cursor=cursor)
 

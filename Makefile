@@ -79,6 +79,7 @@ bench-quick: build .venv/.dev
 
 docs: build .venv/.dev
 	@$(RUN) scripts/generate_configuration.py
+	@$(RUN) scripts/generate_conditions.py
 
 lock: .venv/.ready
 	@PYTHON=$(RUN) scripts/lock.sh

@@ -52,6 +52,8 @@ class Instance(Main):
         """Nothing runs before `start`. For the arguments see `Serving`."""
         self._log_writer: LogWriter | None = None
         self._log_writing: asyncio.Task[None] | None = None
+        self._moved = (-1, 0.0)
+        """Where the ring began when last looked at, and since when (monotonic) it is full and begins there."""
         self._notified = threading.Event()
         super().__init__(config, make_parser, meta, check_active, title)
         self._switch = SourceSwitch(self, self._meta)
@@ -357,6 +359,12 @@ class Instance(Main):
         except Exception as error:  # noqa: BLE001  others can start, whatever it is
             await self._give_up(error)
 
+    @property
+    def stuck(self) -> float:
+        """See `Serving.stuck`."""
+        first, since = self._moved
+        return time.monotonic() - since if self.ring.waiting and self.ring.first == first else 0.0
+
     # --- one source of several ---------------------------------------------------------------------------------------
 
     @property
@@ -504,6 +512,8 @@ class Instance(Main):
         while not self._failure:
             await asyncio.sleep(GLANCE)
             self._attempt(self.ring.pool.trim)
+            if not self.ring.waiting or self.ring.first != self._moved[0]:
+                self._moved = (self.ring.first, time.monotonic())
             if self._parser is not None:
                 self._attempt(self._switch.follow, self._parser)
             if any(it.client_ids for it in self.cursors.members) or self.catch_up.count:

@@ -154,6 +154,11 @@ class Serving(ABC):
 
     @property
     @abstractmethod
+    def stuck(self) -> float:
+        """Seconds for which the parser has waited for room while nobody made any."""
+
+    @property
+    @abstractmethod
     def source_status(self) -> SourceStatus | None:
         """Which of several servers is read; None if there is one only, and nobody asks whether it lives."""
 

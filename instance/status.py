@@ -23,6 +23,10 @@ class ParserStatus:
     """Changes that the source logged as statements, so that their rows could not be delivered."""
     open_xa: str = ""
     """Position where the oldest XA transaction was prepared that has not ended yet; empty if none is known."""
+    silent: float = 0.0
+    """Seconds for which nothing has come from the source, once it should have sent a heartbeat twice; else 0."""
+    history: str = ""
+    """Why the history of tables cannot be used at present; empty if it can, or is not needed."""
     gtid_in_part: tuple[int, int] | None = None
     """The GTID of the transaction of which a part had been put when reading ended, None if there is none: the number of
     its source in the ring, and its own."""

@@ -90,6 +90,11 @@ class View(Serving):
         return self.is_open
 
     @property
+    def stuck(self) -> float:
+        """See `Serving.stuck`: it is that of its main."""
+        return self.main.stuck if self.main is not None and self.is_open else 0.0
+
+    @property
     def source_status(self) -> SourceStatus | None:
         """See `Serving.source_status`: it is that of its main."""
         return self.main.source_status if self.main is not None else None

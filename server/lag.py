@@ -34,6 +34,12 @@ def age(lag: Lag, now: float) -> float:
     return max(0.0, now - lag.oldest / 1000) if lag.oldest else 0.0
 
 
+def holders(destination: DestinationStatus) -> str:
+    """Name the clients that hold the ring of a destination."""
+    holding = [client.client_id for client in destination.clients if client.acked == destination.first]
+    return f"client {', '.join(map(str, holding))}" if holding else "a client of another view or its main destination"
+
+
 def explain(destination: DestinationStatus, client: ClientStatus, now: float | None = None) -> Explanation:
     """Say what holds a client's changes up: the first thing to look at, not all that there is.
 
@@ -53,11 +59,8 @@ def explain(destination: DestinationStatus, client: ClientStatus, now: float | N
     if client.state == "ahead":
         return Explanation(Stage.PARSER, "the parser has not come to the client's cursor yet")
     if destination.full and not client.given.entries and not client.waiting.entries:
-        holding = [other.client_id for other in destination.clients if other.acked == destination.first]
-        names = (
-            f"client {', '.join(map(str, holding))}" if holding else "a client of another view or its main destination"
-        )
-        return Explanation(Stage.RING, f"the ring is full until {names} acks; until then the source is not read")
+        text = f"the ring is full until {holders(destination)} acks; until then the source is not read"
+        return Explanation(Stage.RING, text)
     if not destination.full and behind is not None and behind > max(NOTICEABLE, age(client.lag, now)):
         return Explanation(Stage.PARSER, f"the parser reads changes of {behind:.0f} s ago, and is never held up")
     if client.given.entries:

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from ..instance.config import BatchMode
 from ..store.batch import Batch
+from . import conditions
 from .embedded import EmbeddedServer
 from .embedded.destinations import DestinationStatus
 from .lag import age
@@ -63,6 +64,7 @@ DESTINATION = {
     "ring_limit_bytes": ("Bound of the bytes of entries stored",),
     "ring_fill": ("Part of the ring in use, of its entries or its bytes, whichever is more",),
     "ring_full": ("1 while the parser waits because the ring is full",),
+    "condition": ("What needs attention: of each condition, in how many places it is so", "condition", "severity"),
     "log_bytes": ("Bytes of the log on disk",),
     "log_gaps": ("Parts of the stream that are missing in the log on disk",),
     "ring_blocked_seconds": ("Seconds that the parser has waited because the ring was full",),
@@ -342,6 +344,9 @@ class DestinationCollector(Collector):
         yield "ring_fill", status.fill
         yield "ring_full", status.full
         yield "ring_blocked_seconds", status.blocked
+        found = Counter(it.condition.name for it in conditions.find(status))
+        for condition in conditions.TABLE:
+            yield "condition", found[condition.name], condition.name, condition.severity
         if status.log is not None:
             yield "log_bytes", status.log.bytes
             yield "log_gaps", max(0, len(status.log.stretches) - 1)

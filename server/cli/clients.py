@@ -49,8 +49,8 @@ def _add_commands_about_clients(commands: Any) -> None:
         status_command,
         "show destinations and where clients stand",
         "Show the destinations of a running server, their clients, cursors, outstanding batches and lag. The first\n"
-        "line sums them up. The exit status is 0 when each destination runs or stands by for another server and each\n"
-        "client is served, else 1.",
+        "line sums them up, the next ones name what needs attention. The exit status is 1 when something is wrong:\n"
+        "changes are not delivered, or will be lost.",
         "sluice status",
         "sluice status example --json",
     )
@@ -191,7 +191,7 @@ def status_command(options: Any) -> int:
         summary.show(out)
         for destination in destinations:
             show(out, destination)
-    return NO if summary.wrong else 0
+    return NO if summary.is_wrong else 0
 
 
 def ack_command(options: Any) -> int:

@@ -1,7 +1,7 @@
 """Where destinations and clients stand, for people: a summary, then each of them."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,26 +9,34 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ...protocol.errors import sentences
-
-SOUND = frozenset({"running", "standby", "finished"})
-"""States of a destination in which there is nothing to do."""
+ERROR = "error"
+"""The severity of a condition in which changes are not delivered, or will be lost (`sluice.server.conditions`)."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Destinations and clients, counted."""
+    """Destinations and clients, counted, and what needs attention."""
 
     text: str
-    wrong: Sequence[str]
-    """What needs attention."""
+    conditions: Sequence[tuple[str, dict[str, Any]]]
+    """What needs attention, each with its destination, as the API says it."""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether changes are not delivered, or will be lost."""
+        return any(it["severity"] == ERROR for _, it in self.conditions)
 
     def show(self, out: Console) -> None:
         """Print it."""
-        verdict, style = ("all is well", "green") if not self.wrong else ("something is wrong", "red")
+        verdict, style = ("all is well", "green") if not self.conditions else ("something needs attention", "yellow")
+        if self.is_wrong:
+            verdict, style = "something is wrong", "red"
         out.print(Text(verdict, style=f"bold {style}") + Text(f": {self.text}"))
-        for line in self.wrong:
-            out.print(Text(f"  {line}", style="red"))
+        for destination, it in self.conditions:
+            subject = ", ".join(filter(None, (destination, it["subject"])))
+            style = "red" if it["severity"] == ERROR else "yellow"
+            out.print(Text(f"  {subject}: {it['text']}", style=style))
+            out.print(Text(f"    to do: {it['advice']}"))
 
 
 def summarize(destinations: Sequence[dict[str, Any]]) -> Summary:
@@ -38,7 +46,9 @@ def summarize(destinations: Sequence[dict[str, Any]]) -> Summary:
     if clients:
         parts.append(_counted("client", (it["state"] for it in clients)))
         parts.append(f"at most {max(it['lag']['seconds'] for it in clients):.1f} s behind")
-    return Summary(", ".join(parts), [line for destination in destinations for line in _wrong(destination)])
+    found = [(it["destination"], condition) for it in destinations for condition in it["conditions"]]
+    found.sort(key=lambda it: it[1]["severity"] != ERROR)
+    return Summary(", ".join(parts), found)
 
 
 def _counted(what: str, states: Iterable[str]) -> str:
@@ -46,25 +56,6 @@ def _counted(what: str, states: Iterable[str]) -> str:
     number = counts.total()
     details = ", ".join(f"{count} {state}" for state, count in sorted(counts.items(), key=lambda it: (-it[1], it[0])))
     return f"{number or 'no'} {what}{'' if number == 1 else 's'}{f' ({details})' if details else ''}"
-
-
-def _wrong(destination: dict[str, Any]) -> Iterator[str]:
-    name, state, error = destination["destination"], destination["state"], destination["error"]
-    if state not in SOUND or error:
-        yield f"{name}: {state}{f': {error}' if error else ''}"
-    elif state == "standby" and not destination["active"]:
-        yield f"{name}: standby, and no server has it"
-    for client in destination["clients"]:
-        if client["state"] == "gone":
-            yield f"{name}, client {client['clientId']}: gone: {sentences(client['error'], client['advice'])}"
-        if client["threat"]:
-            yield f"{name}, client {client['clientId']}: {client['threat']}"
-    for gap in destination["gaps"]:
-        confirm = f"sluice gaps confirm {name} {gap['clientId']}"
-        yield f"{name}, client {gap['clientId']} does not get {gap['text']}. Confirm that: {confirm}"
-    for output in destination["outputs"]:
-        if output["error"]:
-            yield f"{name}, output {output['name']}: {output['state']}: {output['error']}"
 
 
 def _show_parser(out: Console, source: dict[str, Any]) -> None:

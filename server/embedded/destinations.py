@@ -87,6 +87,10 @@ class DestinationStatus:
     """Those that run here."""
     source: SourceStatus | None = None
     """Which of several servers is read; None if there is one only, and nobody asks whether it lives."""
+    lost_cursors: bool = False
+    """ZooKeeper has lost cursors of it: no server has it until they are restored."""
+    stuck: float = 0.0
+    """Seconds for which the parser has waited for room while nobody made any."""
     route: str = ""
     """The destination that it is a view of; empty for one with a source of its own."""
     gaps: Mapping[int, Sequence[Move]] = field(default_factory=dict)
@@ -397,6 +401,8 @@ class Destinations:
             capacity=ring.memory,
             pinned=ring.pool.pinned,
             blocked=ring.blocked_seconds,
+            stuck=instance.stuck,
+            lost_cursors=cluster is not None and bool(cluster.member.election(main).loss),
             parser=instance.parser_status,
             time_zone=instance.config.time_zone or local_time_zone(),
             active=cluster.active(main) if cluster is not None else "",

@@ -1,6 +1,7 @@
 """The calls of an operator: destinations, their life, their quarantine; health and metrics of the process."""
 
 import asyncio
+import time
 from collections import Counter
 from datetime import timedelta
 from typing import Annotated
@@ -9,6 +10,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..conditions import summary
 from ..credentials import LOGIN_LIFETIME
 from ..embedded.quarantine import listed
 from .auth import Destination, Granted, may_administer, may_read
@@ -259,7 +261,7 @@ async def readyz(context: Ctx, response: Response) -> HealthView:
     """Whether the server takes calls: it does not stop, and no destination is still starting.
 
     A destination that failed, is stopped, or stands by for another server does not make it unready: the others are
-    served, and each says by itself how it is.
+    served. What needs attention is counted.
     """
     states = Counter(instance.state for instance in context.embedded.instances.values())
     status = "stopping" if context.stopping.set else "starting" if states["starting"] else "ok"
@@ -269,17 +271,12 @@ async def readyz(context: Ctx, response: Response) -> HealthView:
         meaning = f"{states['starting']} of {states.total()} destinations are starting; those that run are served."
     else:
         meaning = "The server takes calls."
-        if idle := states.total() - states["running"] - states["standby"] - states["finished"]:
-            meaning += f" {idle} of {states.total()} destinations do not run: GET /v1/destinations says why."
-        cluster = context.embedded.cluster
-        if cluster is not None and (lost := cluster.lost):
-            meaning += (
-                f" ZooKeeper has lost cursors of {len(lost)} destinations, which stand still: sluice cluster restore"
-            )
-            meaning += " writes back what was saved."
+    found = context.overview.counts(time.monotonic())
+    if found:
+        meaning += f" Needs attention: {summary(found)}. GET /v1/destinations says more."
     if status != "ok":
         response.status_code = 503
-    return HealthView(status=status, meaning=meaning, destinations=states)
+    return HealthView(status=status, meaning=meaning, destinations=states, conditions=found)
 
 
 @process.get(

@@ -6,6 +6,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from ...instance.config import InstanceConfig
+from ..conditions import Overview
 from ..embedded import EmbeddedServer
 from ..metrics import Metrics
 from ..waiting import Stopping
@@ -24,7 +25,12 @@ class Context:
     acks: Signals = field(
         default_factory=Signals
     )  # key: (destination, client id); an ack, a rollback or an unsubscribe
+    overview: Overview = field(init=False)
     streams: Streams = field(default_factory=Streams)  # the same keys
+
+    def __post_init__(self) -> None:
+        """Derive what depends on the other parts."""
+        object.__setattr__(self, "overview", Overview(self.embedded))
 
     def config(self, destination: str) -> InstanceConfig:
         """Return the configuration that a destination was last started with. Raises UnknownDestinationError."""

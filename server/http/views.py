@@ -12,7 +12,7 @@ from ...store.log.log import Extent, FileStatus
 from ...store.moves import Move, MoveState, Reason
 from ...store.snapshot import ChunkStatus, Snapshot
 from ...store.status import ClientStatus, Lag
-from .. import lag
+from .. import conditions, lag
 from ..credentials import Scope
 from ..embedded.destinations import DestinationStatus
 from ..embedded.ranges import RangeStatus
@@ -129,6 +129,10 @@ class ParserView(View):
     dml_statements: int = Field(
         description="Changes that the source logged as statements, so that their rows could not be delivered."
     )
+    silent: float = Field(
+        description="Seconds for which nothing has come from the source, once two heartbeats are missing; else 0."
+    )
+    history: str = Field(description="Why the history of tables cannot be used at present; empty if it can.")
     open_xa: str = Field(
         description="Where the oldest XA transaction was prepared that has not ended yet: from there on the source is"
         " still needed. Empty if none is known."
@@ -283,6 +287,30 @@ class SourceView(View):
     accepted: list[str] = Field(description="Those that were accepted as lost, of all switches.")
 
 
+class ConditionView(View):
+    """Something that needs attention."""
+
+    name: str = Field(description="Of the condition; docs/metrics.md has the table of all.")
+    severity: conditions.Severity = Field(
+        description="`error`: changes are not delivered, or will be lost; `warning`: somebody should look at it."
+    )
+    subject: str = Field(description="What of the destination it is about, as `client 1001`; empty for all of it.")
+    text: str = Field(description="What is so.")
+    advice: str = Field(description="What to do next.")
+
+    @classmethod
+    def of(cls, found: conditions.Found) -> Self:
+        """Make the view of what was found."""
+        condition = found.condition
+        return cls(
+            name=condition.name,
+            severity=condition.severity,
+            subject=found.subject,
+            text=found.text,
+            advice=found.advice or condition.advice,
+        )
+
+
 class DestinationView(View):
     """Where a destination stands."""
 
@@ -295,6 +323,7 @@ class DestinationView(View):
     active: str = Field(
         description="Address, as in ZooKeeper, of the server that has it; empty when none has, or there are no others."
     )
+    conditions: list[ConditionView] = Field(description="What needs attention, errors first; empty if all is well.")
     clients: list[ClientView]
     outputs: list[OutputView]
     first: str = Field(description="The oldest position that is stored; empty when the stream has not begun.")
@@ -322,9 +351,11 @@ class DestinationView(View):
         """Make the view of a status, as of now."""
         clients = [ClientView.of(status, client) for client in status.clients]
         log = None if status.log is None else LogView.of(status.log, status.held)
-        values = {name: getattr(status, name) for name in cls.model_fields}
+        found = [ConditionView.of(it) for it in conditions.find(status)]
         gaps = [MoveView.of(client_id, gap) for client_id, gaps in status.gaps.items() for gap in gaps]
-        return cls.model_validate({**values, "clients": clients, "log": log, "gaps": gaps})
+        made = {"clients": clients, "log": log, "gaps": gaps, "conditions": found}
+        values = {name: getattr(status, name) for name in cls.model_fields.keys() - made.keys()}
+        return cls.model_validate(values | made)
 
 
 class PositionView(View):
@@ -512,3 +543,6 @@ class HealthView(View):
     status: str = Field(description="`ok`, `starting` or `stopping`.")
     meaning: str = Field(default="", description="What that means, for people.")
     destinations: dict[str, int] = Field(default={}, description="How many destinations are in which state.")
+    conditions: dict[str, int] = Field(
+        default={}, description="In how many places which condition needs attention; GET /v1/destinations names them."
+    )

@@ -350,6 +350,22 @@ def test_a_source_that_falls_silent_is_given_up_and_connected_to_again(
             assert reading.running
 
 
+@pytest.mark.extended
+def test_a_dead_connection_is_told_from_a_source_without_changes(mariadb118: Server, tmp_path: Path) -> None:
+    with (
+        Proxy((mariadb118.host, mariadb118.port)) as proxy,
+        Reading(config(mariadb118, tmp_path, master_address=f"127.0.0.1:{proxy.port}")) as reading,
+    ):
+        reading.wait(lambda: reading.parser.status.behind == 0.0)
+        proxy.stall()
+        reading.wait(lambda: reading.parser.status.silent > 0)
+        assert reading.running
+        assert reading.parser.status.behind
+        proxy.resume()
+        reading.wait(lambda: reading.parser.status.behind == 0.0)
+        assert reading.parser.status.silent == 0.0
+
+
 def test_in_gtid_mode_headers_carry_the_executed_set(mysql97: Server, database: Database, tmp_path: Path) -> None:
     name = database(mysql97)
     mysql97.query("CREATE TABLE t (id INT)", database=name)

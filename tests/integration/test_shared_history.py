@@ -18,7 +18,7 @@ from sluice.protocol.errors import HistoryError
 from sluice.store.cursor import Cursor
 from tests.conftest import Database
 from tests.proxy import Proxy
-from tests.reading import config
+from tests.reading import Reading, config
 from tests.servers import Server
 from tests.unit.test_schema_versions import DDL, Source, Stream, place
 
@@ -203,6 +203,21 @@ class TestTheDatabaseGoesAway:
             again = Stream(share("a", port=proxy.port), Source("x", seen=900), Cursor.at(place(650)))
             again.read((700, "ALTER TABLE t CHANGE d e INT")).go_to(800).stop()
         assert [columns(share("b", 2), it) for it in (640, 750)] == ["d", "e"]
+
+    def test_the_status_says_so_while_nothing_is_written_too(self, server: Server, schema: str, tmp_path: Path) -> None:
+        with Proxy(("127.0.0.1", server.port)) as proxy:
+            account = {"tsdb_username": server.user, "tsdb_password": server.password}
+            url = f"jdbc:mysql://127.0.0.1:{proxy.port}/{schema}"
+            made = config(server, tmp_path, tsdb_url=url, **account, so_timeout=2, filter_regex=r"nobody\..*")
+            with Reading(made) as reading:
+                reading.wait(lambda: reading.running)
+                assert reading.parser.status.history == ""
+                proxy.cut()
+                proxy.cut_after(0)
+                reading.wait(lambda: f"{schema} at 127.0.0.1" in reading.parser.status.history)
+                assert reading.running
+                proxy.heal()
+                reading.wait(lambda: not reading.parser.status.history)
 
     def test_a_connection_that_was_closed_while_nothing_was_written_is_no_trouble(
         self, share: Shared, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

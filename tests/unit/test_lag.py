@@ -118,11 +118,24 @@ def test_a_client_that_left_the_ring_and_one_that_waits_for_the_stream_say_so() 
     assert explain(destination(), client(state="ahead"), NOW).stage == Stage.PARSER
 
 
-def test_a_clock_that_is_set_back_hides_no_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def parser_of(folder: Path) -> Parser:
     config = MysqlConfig(
-        destination="example", master_address=Address("127.0.0.1", 3306), db_username="cdc", file_data_dir=tmp_path
+        destination="example", master_address=Address("127.0.0.1", 3306), db_username="cdc", file_data_dir=folder
     )
-    parser = Parser(config, Ring(16), start=None)
+    return Parser(config, Ring(16), start=None)
+
+
+def test_a_connection_without_heartbeats_is_not_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = parser_of(tmp_path)
+    parser._read_until = parser._quiet_since = 60.0  # it waits since then
+    monkeypatch.setattr(time, "monotonic", lambda: 69.0)
+    assert (parser.status.behind, parser.status.silent) == (0.0, 0.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 71.0)
+    assert (parser.status.behind, parser.status.silent) == (11.0, 11.0)
+
+
+def test_a_clock_that_is_set_back_hides_no_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = parser_of(tmp_path)
     monkeypatch.setattr(time, "monotonic", lambda: 100.0)
     parser._read_until = 60.0
     monkeypatch.setattr(time, "time", lambda: 0.0)

@@ -18,6 +18,8 @@ FIRST_EVENT: Final = 4
 """Where the first event of a binlog file starts: after the magic number."""
 MAX_DUMP_OFFSET: Final = 0xFFFF_FFFF
 """COM_BINLOG_DUMP has 4 bytes for the offset; what is beyond is reached by a dump of the whole file."""
+HEARTBEAT: Final = 5.0
+"""Seconds without an event after which the source sends a heartbeat, at most."""
 SEND_TIMEOUT: Final = 7200
 """Seconds that the source waits for a replica that does not read (its default is 60): a full ring is not a failure."""
 
@@ -59,6 +61,11 @@ class Replica:
         return cls(server_id or 1 << 31 | identity.int & 0x7FFF_FFFE, str(identity))
 
 
+def heartbeat_of(timeout: float) -> float:
+    """Return the seconds without an event after which the source sends a heartbeat, if silence may last so long."""
+    return min(timeout / 2, HEARTBEAT)
+
+
 class Dump:
     """The socket of a running dump, which delivers raw MySQL packets."""
 
@@ -73,11 +80,11 @@ class Dump:
     ) -> None:
         """Start the dump and take over the connection's socket; the connection cannot be used further.
 
-        The source sends a heartbeat after half of `timeout` seconds without an event; silence for `timeout` seconds
-        means a lost connection. Raises SourceError.
+        The source sends a heartbeat when there was no event for a while (`heartbeat_of`); silence for `timeout`
+        seconds means a lost connection. Raises SourceError.
         """
         self.name = connection.name
-        _prepare(connection, start, replica, timeout / 2)
+        _prepare(connection, start, replica, heartbeat_of(timeout))
         connection.register_replica(replica.server_id)
         flags = Flag.SEND_ANNOTATE_ROWS | (Flag.NON_BLOCKING if non_blocking else 0)
         command = _command(start, flags, replica.server_id)

@@ -1,6 +1,7 @@
 """The thread of a destination: it reads the source's binlog, decodes it, and fills the ring."""
 
 import logging
+import math
 import random
 import threading
 import time
@@ -38,7 +39,7 @@ from .control import Control
 from .decode.decoder import Decoder, Status
 from .decode.events import BinlogEvent
 from .decode.judge import check_condition
-from .dump import Dump, FileStart, GtidStart, Replica
+from .dump import Dump, FileStart, GtidStart, Replica, heartbeat_of
 from .history.lexer import Dialect
 from .history.tables import UNKNOWN, Catalog, Table
 from .history.versions import History, open_history
@@ -156,14 +157,30 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
             dml_statements=self._control.dml_statements,
             open_xa=str(self._ring.restarts.last or ""),
             gtid_in_part=self._in_part[1] if self._in_part is not None else None,
+            silent=silent if (silent := self._silent()) > self._most_silent else 0.0,
+            history=self._history.problem if self._history is not None else "",
         )
 
-    def _behind(self) -> float | None:
+    def _silent(self) -> float:
+        """Return for how long the thread has waited for a byte of the source; 0 while it does not."""
         quiet_since = self._quiet_since
-        if quiet_since and time.monotonic() - quiet_since > QUIET:
+        return time.monotonic() - quiet_since if quiet_since else 0.0
+
+    @property
+    def _most_silent(self) -> float:
+        """Seconds for which a source that has nothing to send may be silent."""
+        return math.inf
+
+    def _behind(self) -> float | None:
+        silent = self._silent()
+        if QUIET < silent <= self._most_silent:
             return 0.0
         known = [time.monotonic() - self._read_until] if self._read_until else []
-        if self._decoder.execute_ms:
+        if silent > QUIET:
+            known.append(silent)
+        # Where a dump begins, events come that are as old as their file, although all that is after them may be read.
+        has_read = self._decoder.transaction_count or self._decoder.staging.released is not None
+        if self._decoder.execute_ms and has_read:
             known.append(max(0.0, time.time() - self._decoder.execute_ms / 1000))  # noqa: TID251  beside the source's
         return min(known, default=None)
 
@@ -565,6 +582,8 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
 
     def _receive(self, dump: Packets, space: memoryview) -> int:
         """Receive, and note when the source had nothing to send: then everything it wrote before is read."""
+        if self._history is not None and self._control.asks_schemas:
+            self._history.look()
         begin = self._quiet_since = time.monotonic()
         try:
             size = dump.receive_into(space)
@@ -606,6 +625,10 @@ class Parser(BinlogParser[MysqlConfig, Connection]):
     @cached_property
     def _replica(self) -> Replica:
         return Replica.unique(self._config.slave_id)
+
+    @property
+    def _most_silent(self) -> float:
+        return 2 * heartbeat_of(self._config.so_timeout)
 
     def table_reader(self) -> TableReader:
         """See `sluice.instance.source.Parser.table_reader`."""

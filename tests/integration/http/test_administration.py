@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from sluice.instance.quarantine import Item, Quarantine, path_of
 from sluice.instance.zones import local_time_zone
+from sluice.server.conditions import TABLE
 from sluice.server.http import formats
 from tests.integration.http.served import Api
 
@@ -68,17 +69,34 @@ class TestDestinations:
     async def test_the_process_is_alive_and_ready(self, api: Api) -> None:
         assert (await api.call("GET", "/healthz")).json() == {"status": "ok"}
         ready = (await api.call("GET", "/readyz")).json()
-        assert ready == {"status": "ok", "meaning": "The server takes calls.", "destinations": {"running": 2}}
+        states = {"running": 2}
+        assert ready == {
+            "status": "ok",
+            "meaning": "The server takes calls.",
+            "destinations": states,
+            "conditions": {},
+        }
 
     async def test_readiness_says_what_it_means(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
         await api.call("POST", "/v1/destinations/other/stop")
         ready = (await api.call("GET", "/readyz")).json()
         assert (ready["status"], ready["destinations"]) == ("ok", {"running": 1, "stopped": 1})
-        assert ready["meaning"].endswith(" 1 of 2 destinations do not run: GET /v1/destinations says why.")
+        assert ready["conditions"] == {"not-running": 1}
+        assert ready["meaning"] == (
+            "The server takes calls. Needs attention: not-running in 1 place (Do what the error says; one that is"
+            " stopped goes on by POST …/start). GET /v1/destinations says more."
+        )
+        (found,) = (await api.call("GET", "/v1/destinations/other")).json()["conditions"]
+        assert (found["name"], found["severity"], found["text"]) == ("not-running", "error", "stopped")
+        text = (await api.call("GET", "/metrics")).text()
+        for condition in TABLE:
+            value = 1.0 if condition.name == "not-running" else 0.0
+            labels = f'condition="{condition.name}",destination="other",severity="{condition.severity}"'
+            assert f"sluice_condition{{{labels}}} {value}" in text
         monkeypatch.setattr(api.embedded.instances["other"], "state", "starting")
         starting = (await api.call("GET", "/readyz", status=503)).json()
         assert starting["status"] == "starting"
-        assert starting["meaning"] == "1 of 2 destinations are starting; those that run are served."
+        assert starting["meaning"].startswith("1 of 2 destinations are starting; those that run are served.")
 
     async def test_every_call_is_described(self, api: Api) -> None:
         paths = ((await api.call("GET", "/openapi.json")).json())["paths"]

@@ -1,27 +1,25 @@
-"""What `sluice status` says first, and whether something needs attention."""
+"""What `sluice status` says first; what needs attention is in tests/unit/test_conditions.py."""
 
+import io
 from typing import Any
 
-import pytest
+from rich.console import Console
 
-from sluice.server.cli.status import summarize
+from sluice.server.cli.status import Summary, summarize
 
 
-def destination(state: str = "running", *clients: dict[str, Any], error: str = "", active: str = "") -> dict[str, Any]:
+def destination(state: str = "running", *clients: dict[str, Any]) -> dict[str, Any]:
     return {
         "destination": "shop",
         "state": state,
-        "error": error,
-        "active": active,
         "clients": list(clients),
         "outputs": [],
-        "gaps": [],
+        "conditions": [],
     }
 
 
-def client(state: str = "attached", seconds: float = 0.0, **texts: str) -> dict[str, Any]:
-    none = {"error": "", "advice": "", "threat": ""}
-    return {"clientId": 7, "state": state, "lag": {"seconds": seconds}} | none | texts
+def client(state: str = "attached", seconds: float = 0.0) -> dict[str, Any]:
+    return {"clientId": 7, "state": state, "lag": {"seconds": seconds}}
 
 
 def test_destinations_clients_and_the_longest_lag_are_told() -> None:
@@ -31,37 +29,33 @@ def test_destinations_clients_and_the_longest_lag_are_told() -> None:
 
 def test_a_server_without_destinations_says_so() -> None:
     assert summarize([]).text == "no destinations"
-    assert not summarize([]).wrong
+    assert not summarize([]).conditions
 
 
-@pytest.mark.parametrize(
-    "sound",
-    [
-        destination("running", client("attached"), client("ahead"), client("catching-up")),
-        destination("standby", active="127.0.0.1:11111"),
-    ],
-)
-def test_what_runs_or_stands_by_is_well(sound: dict[str, Any]) -> None:
-    assert summarize([sound]).wrong == []
+def test_what_needs_attention_is_named_with_what_to_do_and_errors_come_first() -> None:
+    def found(severity: str, subject: str, text: str) -> dict[str, Any]:
+        return {"name": "x", "severity": severity, "subject": subject, "text": text, "advice": "Look."}
+
+    one = destination() | {"conditions": [found("warning", "client 7", "is silent")]}
+    two = destination() | {"conditions": [found("error", "", "the disk is full")]}
+    assert shown(summarize([destination()])) == ["all is well: 1 destination (1 running)"]
+    assert shown(summarize([one])) == [
+        "something needs attention: 1 destination (1 running)",
+        "  shop, client 7: is silent",
+        "    to do: Look.",
+    ]
+    assert not summarize([one]).is_wrong
+    assert shown(summarize([one, two])) == [
+        "something is wrong: 2 destinations (2 running)",
+        "  shop: the disk is full",
+        "    to do: Look.",
+        "  shop, client 7: is silent",
+        "    to do: Look.",
+    ]
+    assert summarize([one, two]).is_wrong
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        (destination("starting"), "shop: starting"),
-        (destination("stopped"), "shop: stopped"),
-        (destination("error", error="no such host"), "shop: error: no such host"),
-        (destination("running", error="the disk is full"), "shop: running: the disk is full"),
-        (destination("standby"), "shop: standby, and no server has it"),
-        (
-            destination("running", client("gone", error="purged", advice="Subscribe again.")),
-            "shop, client 7: gone: purged. Subscribe again.",
-        ),
-        (
-            destination("running", client(threat="the source may purge the binlog")),
-            "shop, client 7: the source may purge the binlog",
-        ),
-    ],
-)
-def test_what_needs_attention_is_named(wrong: dict[str, Any], said: str) -> None:
-    assert summarize([destination(), wrong]).wrong == [said]
+def shown(summary: Summary) -> list[str]:
+    text = io.StringIO()
+    summary.show(Console(file=text, width=200))
+    return text.getvalue().splitlines()

@@ -67,6 +67,8 @@ class HistoryDatabase(Protocol):
     """The database of one destination. One thread uses it. All methods raise HistoryError."""
 
     destination: str
+    problem: str
+    """Why it could not be used the last time; empty if it could."""
 
     def reading(self) -> AbstractContextManager[Session | None]:
         """Give a connection to read; None while nothing was ever written."""

@@ -45,6 +45,7 @@ class FileDatabase:
         self.destination = folder.name
         self._path = folder / NAME
         self._writes = writes
+        self.problem = ""
         self._database: sqlite3.Connection | None = None
         self._end = EndFile(folder)
 
@@ -85,7 +86,10 @@ class FileDatabase:
                 self._database = self._connect()
             yield self._database
         except (sqlite3.Error, OSError) as error:
-            raise HistoryError(f"the history of tables in {self._path} cannot be used: {error}") from error
+            self.problem = f"the history of tables in {self._path} cannot be used: {error}"
+            raise HistoryError(self.problem) from error
+        else:
+            self.problem = ""
 
     def _connect(self) -> sqlite3.Connection:
         if self._writes:

@@ -72,6 +72,7 @@ class SharedDatabase:
         }
         self._session: _Session | None = None
         self._end = EndFile(config.history_folder)
+        self.problem = ""
         self._is_made = False  # the tables
         self._noted: Position | None = None
         self._next = 0.0  # monotonic time of the next note at the earliest
@@ -145,12 +146,15 @@ class SharedDatabase:
         except (pymysql.MySQLError, OSError) as error:
             self._disconnect()
             text = next(filter(None, reversed(error.args)), "the connection is gone")
-            raise HistoryError(
+            self.problem = (
                 f"the history of tables in {self._name} (canal.instance.tsdb.url) cannot be used: {text}{_cure(error)}"
-            ) from error
+            )
+            raise HistoryError(self.problem) from error
         except BaseException:
             self._disconnect()  # which ends its transaction, too
             raise
+        else:
+            self.problem = ""
 
     def _connect(self) -> "_Session":
         if self._session is not None:

@@ -97,6 +97,19 @@ class History:
         self._followed: Position | None = None  # up to where these are all there were
         self._noted: Position | None = None  # up to where nothing is to be noted
         self._tidied = 0.0  # when
+        self._looked = 0.0  # monotonic time
+
+    @property
+    def problem(self) -> str:
+        """Why the database could not be used the last time; empty if it could. Any thread may ask."""
+        return self._database.problem
+
+    def look(self) -> None:
+        """Look now and then whether the database can be used, while nothing is written."""
+        if time.monotonic() >= self._looked + AGAIN:
+            self._looked = time.monotonic()
+            with contextlib.suppress(HistoryError), self._database.reading():  # `problem` says it
+                pass
 
     # --- where the stream is -----------------------------------------------------------------------------------------
 

@@ -1,0 +1,321 @@
+"""What needs attention: one table of conditions.
+
+It decides the first line of `sluice status` and its exit status, what `/readyz` counts, the metric `sluice_condition`,
+and the alert rules that docs/operations.md has. A condition is added by a line in `TABLE`, and `make docs`.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from .embedded.destinations import DestinationStatus
+from .lag import holders
+from .problems import advice
+
+SOUND = frozenset({"running", "standby", "finished"})
+"""States of a destination in which there is nothing to do."""
+MOST_BEHIND = 30.0
+"""Seconds that a parser may be behind."""
+ROOMY = 0.5
+"""Fill of a ring up to which no consumer holds the parser up."""
+MOST_STUCK = 60.0
+"""Seconds that a full ring may stand still: a consumer may need so long for a batch."""
+MOST_IDLE = 300.0
+"""Seconds without a call of a client for which changes wait."""
+LOOK = 1.0
+"""Seconds between two looks of those who only count."""
+
+
+class Severity(StrEnum):
+    """How bad a condition is."""
+
+    ERROR = "error"
+    """Changes are not delivered, or will be lost: `sluice status` exits with 1."""
+    WARNING = "warning"
+    """Somebody should look at it: `sluice status` says so, and exits with 0."""
+
+
+Told = Iterator[tuple[str, str] | tuple[str, str, str]]
+"""Where a condition is so: what of the destination is meant, a text, and better advice than that of the condition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that may be so of a destination, and needs attention."""
+
+    name: str
+    severity: Severity
+    meaning: str
+    """When it is so, for the page, its threshold included."""
+    advice: str
+    """What to do next, where no better advice is found."""
+    tell: Callable[[DestinationStatus], Told]
+    """Finds where it is so."""
+    lasting: str = "0s"
+    """How long an alert rule lets it last before it fires."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A condition that is so."""
+
+    condition: Condition
+    subject: str
+    """What of the destination is meant, as ``client 1001``; empty for all of it."""
+    text: str
+    advice: str = ""
+    """What to do next; empty: what the condition says."""
+
+
+def _not_running(status: DestinationStatus) -> Told:
+    if status.state not in SOUND:
+        yield "", f"{status.state}{f': {status.error}' if status.error else ''}"
+
+
+def _cursors_lost(status: DestinationStatus) -> Told:
+    if status.lost_cursors:
+        yield "", status.error
+
+
+def _impeded(status: DestinationStatus) -> Told:
+    if status.state in SOUND and status.error and not status.lost_cursors:
+        yield "", f"{status.state}: {status.error}"
+
+
+def _unowned(status: DestinationStatus) -> Told:
+    if status.state == "standby" and not status.active and not status.error:
+        yield "", "standby, and no server has it"
+
+
+def _source_silent(status: DestinationStatus) -> Told:
+    if status.state == "running" and status.parser.silent:
+        yield "", f"nothing has come from the source for {status.parser.silent:.0f} s, not even a heartbeat"
+
+
+def _source_lag(status: DestinationStatus) -> Told:
+    behind = status.parser.behind or 0.0
+    if status.state == "running" and behind > MOST_BEHIND and status.fill < ROOMY and not status.parser.silent:
+        yield "", f"the parser reads changes of {behind:.0f} s ago"
+
+
+def _source_down(status: DestinationStatus) -> Told:
+    source = status.source
+    if status.state == "running" and source is not None and source.failures > 1:
+        yield "", f"{source.address} does not answer, {source.failures} times in a row: {source.failure}"
+
+
+def _history_away(status: DestinationStatus) -> Told:
+    if status.parser.history:
+        yield "", status.parser.history
+
+
+def _ring_held(status: DestinationStatus) -> Told:
+    if status.stuck > MOST_STUCK:
+        text = f"the ring is full, and has stood still for {status.stuck:.0f} s: it waits until {holders(status)} acks"
+        yield "", text
+
+
+def _client_gone(status: DestinationStatus) -> Told:
+    for client in status.clients:
+        if client.state == "gone":
+            yield f"client {client.client_id}", f"gone: {client.error}", advice(client.problem)
+
+
+def _gap(status: DestinationStatus) -> Told:
+    for client_id, gaps in status.gaps.items():
+        confirm = f"sluice gaps confirm {status.destination} {client_id}"
+        for gap in gaps:
+            yield f"client {client_id}", f"does not get {gap}", f"Copy it again where that matters, then {confirm}"
+
+
+def _soon_purged(status: DestinationStatus) -> Told:
+    for client_id, threat in status.threats.items():
+        yield f"client {client_id}", threat.text
+
+
+def _client_silent(status: DestinationStatus) -> Told:
+    now, outputs = time.monotonic(), {output.client_id for output in status.outputs}
+    for client in status.clients:
+        idle = now - client.last_active
+        waits = client.state == "catching-up" or (client.state == "attached" and client.lag.entries)
+        if status.state == "running" and idle > MOST_IDLE and waits and client.client_id not in outputs:
+            yield f"client {client.client_id}", f"changes wait for it, and it has made no call for {idle / 60:.0f} min"
+
+
+def _output_fails(status: DestinationStatus) -> Told:
+    for output in status.outputs:
+        if output.error:
+            yield f"output {output.name}", f"{output.state}: {output.error}"
+
+
+def _quarantine(status: DestinationStatus) -> Told:
+    if status.parser.quarantined:
+        yield "", f"{status.parser.quarantined} row events are in quarantine: their rows were not delivered"
+
+
+def _statements(status: DestinationStatus) -> Told:
+    if status.parser.dml_statements:
+        number = status.parser.dml_statements
+        yield "", f"{number} changes since the start were logged as statements: their rows were not delivered"
+
+
+_ERROR, _WARNING = Severity.ERROR, Severity.WARNING
+TABLE = (
+    Condition(
+        "not-running",
+        _ERROR,
+        "The destination is starting, stopped or in error",
+        "Do what the error says; one that is stopped goes on by POST …/start",
+        _not_running,
+        "1m",
+    ),
+    Condition(
+        "cursors-lost",
+        _ERROR,
+        "ZooKeeper has lost cursors of the destination, which stands still",
+        "sluice cluster restore writes back what was saved",
+        _cursors_lost,
+    ),
+    Condition(
+        "impeded",
+        _ERROR,
+        "It is served, and something is in the way, such as a full disk",
+        "Do what the error says",
+        _impeded,
+        "1m",
+    ),
+    Condition(
+        "unowned",
+        _ERROR,
+        "It stands by, and no server has it",
+        "See to the servers that can have it: each says in its own status what keeps it",
+        _unowned,
+        "1m",
+    ),
+    Condition(
+        "source-silent",
+        _ERROR,
+        "Nothing has come from the source for 10 s, though it sends a heartbeat every 5 s",
+        "Look at the source and the network; after canal.instance.network.soTimeout it connects again",
+        _source_silent,
+        "30s",
+    ),
+    Condition(
+        "source-down",
+        _ERROR,
+        "The source does not answer `canal.instance.detecting.sql`, twice in a row or more",
+        "Look at the source; sluice source switch reads the other one of two",
+        _source_down,
+        "30s",
+    ),
+    Condition(
+        "source-lag",
+        _ERROR,
+        f"The parser is more than {MOST_BEHIND:.0f} s behind, though half of the ring is free",
+        "If it gets less, wait; else look at the network and the source's disk",
+        _source_lag,
+        "1m",
+    ),
+    Condition(
+        "history-away",
+        _ERROR,
+        "The history of tables could not be used the last time; it is tried once a minute",
+        "Bring its database back, or make room on its disk: the next DDL waits for it",
+        _history_away,
+        "1m",
+    ),
+    Condition(
+        "ring-held",
+        _ERROR,
+        f"The ring is full, and nobody has made room for {MOST_STUCK:.0f} s",
+        "See to the consumer; one that will not come back: sluice unsubscribe",
+        _ring_held,
+    ),
+    Condition("client-gone", _ERROR, "A client has lost its place", "Do what the error says", _client_gone),
+    Condition(
+        "gap",
+        _ERROR,
+        "A client does not get some changes, and nobody has confirmed that",
+        "Copy what is missing again where that matters, then sluice gaps confirm",
+        _gap,
+    ),
+    Condition(
+        "soon-purged",
+        _ERROR,
+        "Source or log may soon let go of what a client needs",
+        "Let the client catch up, or let the source keep its binlog for longer",
+        _soon_purged,
+    ),
+    Condition(
+        "output-fails",
+        _ERROR,
+        "Something is in the way of an output",
+        "Do what the error says; sluice skip passes over a change that the other side refuses",
+        _output_fails,
+        "1m",
+    ),
+    Condition(
+        "client-silent",
+        _WARNING,
+        f"Changes wait for a client that has made no call for {MOST_IDLE / 60:.0f} minutes",
+        "Start its consumer; sluice unsubscribe removes one that will not come back",
+        _client_silent,
+        "10m",
+    ),
+    Condition(
+        "quarantine",
+        _WARNING,
+        "Row events could not be decoded",
+        "sluice quarantine list names them; correct the table, then sluice quarantine retry",
+        _quarantine,
+    ),
+    Condition(
+        "statements",
+        _WARNING,
+        "Changes were logged as statements since the destination was started; a restart ends it",
+        "Set binlog_format = ROW for all sessions, and copy the tables again",
+        _statements,
+    ),
+)
+"""All conditions, errors first: in this order they are shown."""
+
+
+def find(status: DestinationStatus) -> list[Found]:
+    """Return what needs attention of a destination."""
+    return [Found(condition, *told) for condition in TABLE for told in condition.tell(status)]
+
+
+def summary(counts: Mapping[str, int]) -> str:
+    """Return as text in how many places which condition is so, and what to do: without anything of a destination."""
+    found = [(it, counts[it.name]) for it in TABLE if it.name in counts]
+    return "; ".join(f"{it.name} in {count} place{'s' if count > 1 else ''} ({it.advice})" for it, count in found)
+
+
+class Sources(Protocol):
+    """The destinations of a process."""
+
+    @property
+    def instances(self) -> Mapping[str, object]:
+        """By name."""
+
+    def destination_status(self, destination: str) -> DestinationStatus:
+        """Return where one stands."""
+
+
+class Overview:
+    """Counts what needs attention of all destinations, for callers who may ask often."""
+
+    def __init__(self, embedded: Sources) -> None:
+        self._embedded = embedded
+        self._looked = 0.0
+        self._counts: dict[str, int] = {}
+
+    def counts(self, now: float) -> dict[str, int]:
+        """Return in how many places each condition is so, as of a second ago at most; ``now`` is monotonic time."""
+        if now >= self._looked + LOOK:
+            found = [it for name in self._embedded.instances for it in find(self._embedded.destination_status(name))]
+            self._looked, self._counts = now, dict(Counter(it.condition.name for it in found))
+        return self._counts

@@ -1,0 +1,180 @@
+"""What needs attention: each condition of the one table is found, and is in all places that are made from the table."""
+
+import asyncio
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import generate_conditions
+from sluice.instance.purges import Threat
+from sluice.instance.status import ParserStatus, SourceStatus
+from sluice.protocol.errors import PurgedError
+from sluice.server import conditions
+from sluice.server.cli.status import summarize
+from sluice.server.conditions import MOST_BEHIND, MOST_IDLE, MOST_STUCK, TABLE, Overview, Severity, find
+from sluice.server.embedded.companions import OutputStatus
+from sluice.server.embedded.destinations import DestinationStatus
+from sluice.server.http.views import DestinationView
+from sluice.store.moves import Move, MoveState, Reason
+from sluice.store.status import NO_LAG, ClientStatus, Lag
+from tests.source import start_embedded
+from tests.waiting import soon
+
+SOME = Lag(transactions=1, entries=3, rows=7, bytes=300, oldest=1)
+NAMES = [condition.name for condition in TABLE]
+
+
+def client(**values: object) -> ClientStatus:
+    texts = dict.fromkeys(("filter", "where", "error", "problem", "position", "acked", "got"), "")
+    status: dict[str, Any] = {"client_id": 7, "state": "attached", "marks": [], "given": NO_LAG, "waiting": NO_LAG}
+    status |= {"last_active": time.monotonic(), "protected": False, "late": 0, "snapshots": []}
+    return ClientStatus(**(texts | status | values))
+
+
+def output(**values: object) -> OutputStatus:
+    counts = dict.fromkeys(("batches", "records", "rows", "bytes", "retries", "skipped"), 0)
+    status: dict[str, Any] = {"name": "events", "kind": "kafka", "client_id": 7, "state": "running", "error": ""}
+    status |= {"last_error": "", "failed": 0.0, "lost": "", "statistics": {}}
+    return OutputStatus(**(counts | status | values))
+
+
+def destination(state: str = "running", **values: object) -> DestinationStatus:
+    status: dict[str, Any] = {
+        "destination": "shop",
+        "state": state,
+        "error": "",
+        "clients": [],
+        "first": "",
+        "last": "",
+    }
+    status |= {
+        "first": "",
+        "last": "",
+        "entries": 0,
+        "bytes": 0,
+        "full": False,
+        "fill": 0.0,
+        "capacity": 1,
+        "pinned": 0,
+        "blocked": 0.0,
+    }
+    status |= {"parser": ParserStatus(behind=0.0), "time_zone": "UTC", "active": "", "threats": {}}
+    return DestinationStatus(**(status | values))
+
+
+def idle(seconds: float) -> float:
+    return time.monotonic() - seconds
+
+
+EXAMPLES = {
+    "not-running": destination("error", error="no such host"),
+    "cursors-lost": destination("standby", error="ZooKeeper has lost cursors: 1001", lost_cursors=True),
+    "impeded": destination(error="the disk is full"),
+    "unowned": destination("standby"),
+    "source-silent": destination(parser=ParserStatus(behind=11.0, silent=11.0)),
+    "source-down": destination(source=SourceStatus("db1:3306", failures=2, failure="timed out")),
+    "source-lag": destination(parser=ParserStatus(behind=MOST_BEHIND + 1)),
+    "history-away": destination(parser=ParserStatus(behind=0.0, history="the history of tables cannot be used")),
+    "ring-held": destination(
+        full=True, fill=1.02, stuck=MOST_STUCK + 1, first="a", clients=[client(acked="a")], parser=ParserStatus(40.0)
+    ),
+    "client-gone": destination(clients=[client(state="gone", error="purged", problem=PurgedError.type)]),
+    "gap": destination(gaps={7: [Move(Reason.PURGE, "1/a@1:4:0", "1/b@1:4:0", "server", 1, MoveState.OPEN)]}),
+    "soon-purged": destination(clients=[client()], threats={7: Threat(0.0, "the source may purge the binlog")}),
+    "output-fails": destination(outputs=[output(state="error", error="refused")]),
+    "client-silent": destination(clients=[client(waiting=SOME, last_active=idle(MOST_IDLE + 1))]),
+    "quarantine": destination(parser=ParserStatus(behind=0.0, quarantined=2)),
+    "statements": destination(parser=ParserStatus(behind=0.0, dml_statements=2)),
+}
+
+
+def test_there_is_an_example_of_each_condition_and_errors_come_first() -> None:
+    assert list(EXAMPLES) == NAMES
+    severities = [condition.severity for condition in TABLE]
+    assert severities == sorted(severities, key=[Severity.ERROR, Severity.WARNING].index)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_found_alone_and_decides_the_first_line_and_the_exit_status(name: str) -> None:
+    status = EXAMPLES[name]
+    (found,) = find(status)
+    condition = found.condition
+    assert condition.name == name
+    shown = DestinationView.of(status).model_dump(mode="json", by_alias=True)
+    summary = summarize([DestinationView.of(destination()).model_dump(mode="json", by_alias=True), shown])
+    ((where, said),) = summary.conditions
+    assert (where, said["name"], said["text"]) == ("shop", name, found.text)
+    assert said["advice"] == found.advice or condition.advice
+    assert summary.is_wrong is (condition.severity == Severity.ERROR)
+
+
+@pytest.mark.parametrize(
+    "sound",
+    [
+        destination("standby", active="127.0.0.1:11111"),
+        destination("finished"),
+        destination(clients=[client(state="ahead"), client(state="catching-up", waiting=SOME)]),
+        destination(clients=[client(last_active=idle(10 * MOST_IDLE))]),  # nothing waits for it
+        destination(clients=[client(waiting=SOME, last_active=idle(MOST_IDLE / 2))]),
+        destination(full=True, fill=1.02, stuck=MOST_STUCK - 1, parser=ParserStatus(behind=300.0)),  # it is taken from
+        destination(parser=ParserStatus(behind=MOST_BEHIND - 1)),
+        destination(outputs=[output()], clients=[client(waiting=SOME, last_active=idle(2 * MOST_IDLE))]),
+    ],
+)
+def test_what_is_normal_is_no_condition(sound: DestinationStatus) -> None:
+    assert find(sound) == []
+
+
+def test_the_pages_have_the_table_and_its_alert_rules() -> None:
+    for path, part in generate_conditions.parts().items():
+        assert path.read_text() == generate_conditions.page(path, part), "run make docs"
+        assert len([line for line in part.splitlines() if any(name in line for name in NAMES)]) >= len(NAMES)
+
+
+class Shown:
+    """Destinations in the states of the examples; it counts how often it is asked."""
+
+    instances = EXAMPLES
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+
+    def destination_status(self, name: str) -> DestinationStatus:
+        self.asked[name] += 1
+        return EXAMPLES[name]
+
+
+def test_who_only_counts_looks_once_a_second() -> None:
+    shown = Shown()
+    overview = Overview(shown)
+    assert overview.counts(10.0) == overview.counts(10.5) == dict.fromkeys(NAMES, 1)
+    assert set(shown.asked.values()) == {1}
+    overview.counts(11.0)
+    assert set(shown.asked.values()) == {2}
+
+
+async def test_a_full_ring_is_held_until_somebody_takes_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conditions, "MOST_STUCK", 0.0)
+    embedded, sources = await start_embedded(tmp_path, memory_buffer_size=16)
+    try:
+        await embedded.subscribe("example", 7)
+        putting = asyncio.create_task(asyncio.to_thread(sources["example"].put, 40))
+
+        def found() -> list[str]:
+            return [it.condition.name for it in find(embedded.destination_status("example"))]
+
+        await soon(lambda: found() == ["ring-held"])
+        (held,) = find(embedded.destination_status("example"))
+        assert "client 7 acks" in held.text
+        while not putting.done():
+            batch = await embedded.get_without_ack("example", 7, timeout=0.1)
+            if batch.entries:
+                await embedded.ack("example", 7, batch_id=batch.batch_id)
+        assert found() == []
+    finally:
+        await embedded.close()

@@ -2,7 +2,8 @@
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from ..protocol.errors import SluiceError
 from ..store.commits import Commits
@@ -53,6 +54,8 @@ class View(Serving):
     is_open = False
     """Its clients are loaded, and nobody else can change what is stored of them."""
     _epoch = 0
+    _last_calls: Mapping[int, tuple[float, float | None]] = MappingProxyType({})
+    """Of the clients that it serves again within a run of its main."""
 
     def _make_ring(self, epoch: int) -> None:
         """Be without a stream, in which the clients would have places."""
@@ -101,6 +104,7 @@ class View(Serving):
 
     async def load_again(self) -> None:
         """Get ready to begin again with the clients as they are."""
+        self._last_calls = self.cursors.last_calls
         await self._load(self.cursors.stored())
 
     def attach(self) -> None:
@@ -122,6 +126,8 @@ class View(Serving):
         )
         self._commits = Commits(self.cursors)
         self._restore()
+        self.cursors.keep_calls(self._last_calls)
+        self._last_calls = {}
 
     def serve(self, parser: Parser) -> None:
         """See `Serving.serve`."""

@@ -142,7 +142,11 @@ def _client_silent(status: DestinationStatus) -> Told:
         idle = now - client.last_active
         waits = client.state == "catching-up" or (client.state == "attached" and client.lag.entries)
         if status.state == "running" and idle > MOST_IDLE and waits and client.client_id not in outputs:
-            yield f"client {client.client_id}", f"changes wait for it, and it has made no call for {idle / 60:.0f} min"
+            since = "" if client.called else " since the start"
+            yield (
+                f"client {client.client_id}",
+                f"changes wait for it, and it has made no call{since}, for {idle / 60:.0f} min",
+            )
 
 
 def _output_fails(status: DestinationStatus) -> Told:

@@ -71,8 +71,10 @@ def explain(destination: DestinationStatus, client: ClientStatus, now: float | N
         )
     if client.waiting.entries:
         idle = time.monotonic() - client.last_active
-        return Explanation(
-            Stage.CLIENT,
-            f"{client.waiting.rows} rows wait to be asked for; the client's last call was {idle:.0f} s ago",
+        heard = (
+            f"its last call was {idle:.0f} s ago"
+            if client.called
+            else f"it has not called since the start, {idle:.0f} s ago"
         )
+        return Explanation(Stage.CLIENT, f"{client.waiting.rows} rows wait for the client to ask; {heard}")
     return Explanation(Stage.NONE, "all that the source has sent is acked")

@@ -553,8 +553,21 @@ class Cursors:
         return self._shared.next_id, self._shared.last_session
 
     def continue_after(self, earlier: "Cursors") -> None:
-        """Go on counting where other cursors of the same epoch have ended."""
+        """Go on counting where other cursors of the same epoch have ended; the clients keep when they last called."""
         self._shared.next_id, self._shared.last_session = earlier.counted
+        self.keep_calls(earlier.last_calls)
+
+    @property
+    def last_calls(self) -> dict[int, tuple[float, float | None]]:
+        """When each client made its last call, and when it was loaded."""
+        return {client_id: (it.last_active, it.loaded) for client_id, it in self._subscribers.items()}
+
+    def keep_calls(self, last_calls: Mapping[int, tuple[float, float | None]]) -> None:
+        """Let the clients keep when they made their last calls."""
+        for client_id, subscriber in self._subscribers.items():
+            subscriber.last_active, subscriber.loaded = last_calls.get(
+                client_id, (subscriber.last_active, subscriber.loaded)
+            )
 
     def stored(self) -> list[StoredClient]:
         """Return the clients as they are to be stored."""

@@ -51,6 +51,8 @@ class ClientStatus:
     """What is stored for it and not given yet."""
     last_active: float
     """When its last call came, on the clock of the calls (seconds of `time.monotonic`)."""
+    called: bool
+    """Whether there was one since the destination was started here; else ``last_active`` says when that was."""
     protected: bool
     """Whether the log on disk keeps what it still needs, beyond its limits."""
     late: int

@@ -48,6 +48,8 @@ class Subscriber:
         self.where = stored.where
         self.wanted = wanted
         self.last_active = now
+        self.loaded = None if given else now
+        """When it was loaded, on the same clock; None for one that has subscribed since."""
         self.state = state
         self.expire_after = stored.expire_after
         self.given = given
@@ -62,6 +64,11 @@ class Subscriber:
         self._slots: WantedSlots | None = None  # of the ring that it would read
         self._attempt = 0  # how many gets the session has given up
         self._cursor = stored.cursor  # as last stored, or when it came to the ring that it reads
+
+    @property
+    def called(self) -> bool:
+        """Whether it has made a call; else ``last_active`` says when it was loaded."""
+        return self.last_active != self.loaded
 
     # --- from state to state -----------------------------------------------------------------------------------------
 
@@ -391,6 +398,7 @@ class Subscriber:
             given=given,
             waiting=waiting,
             last_active=self.last_active,
+            called=self.called,
             protected=self.protected,
             late=len(self.late),
             snapshots=[it.snapshot_id for it in self.snapshots.all],

@@ -25,7 +25,8 @@ def _add_commands_about_clients(commands: Any) -> None:
         "clients",
         clients_command,
         "list the clients and when they were last heard of",
-        "An abandoned client keeps its place in the stream: sluice unsubscribe removes it.",
+        "An abandoned client keeps its place in the stream: sluice unsubscribe removes it. Calls are not stored: of a\n"
+        "client that has made none since the destination was started on this server, that start is shown.",
         "sluice clients",
         "sluice clients example",
     )
@@ -150,12 +151,17 @@ def clients_command(options: Any) -> int:
                 Text(destination["destination"]),
                 str(client["clientId"]),
                 client["state"],
-                f"{timedelta(seconds=round(client['idle']))} ago",
+                _last_call(client),
                 f"{client['lag']['seconds']:.1f} s",
                 Text(" where ".join(filter(None, (client["filter"], client["where"])))),
             )
     out.print(table if table.row_count else "no client")
     return 0
+
+
+def _last_call(client: dict[str, Any]) -> str:
+    since = timedelta(seconds=round(client["idle"]))
+    return f"{since} ago" if client["called"] else f"none since the start, {since} ago"
 
 
 def unsubscribe_command(options: Any) -> int:

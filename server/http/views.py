@@ -74,7 +74,11 @@ class ClientView(View):
     snapshots: list[int] = Field(
         description="Ids of its snapshots: those that are not complete, and the last that are."
     )
-    idle: float = Field(description="Seconds since the client's last call.")
+    idle: float = Field(
+        description="Seconds since the client's last call; where there was none since the destination was started on"
+        " this server, since that start."
+    )
+    called: bool = Field(description="Whether it has made a call since the destination was started on this server.")
     threat: str = Field(description="That source or log may soon let go of what is at the cursor; empty if not.")
     protected: bool = Field(description="Whether the log on disk keeps what it still needs, beyond its limits.")
     lag: LagView
@@ -98,6 +102,7 @@ class ClientView(View):
             late=status.late,
             snapshots=status.snapshots,
             idle=time.monotonic() - status.last_active,
+            called=status.called,
             protected=status.protected,
             threat=threat.text if (threat := destination.threats.get(status.client_id)) else "",
             lag=LagView(

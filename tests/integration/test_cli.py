@@ -414,9 +414,11 @@ def test_a_change_is_seen_acked_and_not_seen_again_after_a_restart(
         assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
     with conf.serving() as serving:
         serving.wait_for(lambda: serving.states() == {"shop": "running"})
+        assert "  none since the start, 0:0" in serving.run("clients")
         (stands,) = json.loads(serving.run("status", "shop", "--json"))["clients"]
         assert Position.parse(stands["position"]) >= Position.parse(cursor)
         assert serving.call("POST", f"{client}/getWithoutAck?timeout=300")["batchId"] == -1
+        assert "none since" not in serving.run("clients")
 
 
 def test_what_is_passed_over_and_changed_is_said_and_listed(conf: Conf, mariadb118: Server, database: Database) -> None:

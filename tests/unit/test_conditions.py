@@ -30,7 +30,7 @@ NAMES = [condition.name for condition in TABLE]
 def client(**values: object) -> ClientStatus:
     texts = dict.fromkeys(("filter", "where", "error", "problem", "position", "acked", "got"), "")
     status: dict[str, Any] = {"client_id": 7, "state": "attached", "marks": [], "given": NO_LAG, "waiting": NO_LAG}
-    status |= {"last_active": time.monotonic(), "protected": False, "late": 0, "snapshots": []}
+    status |= {"last_active": time.monotonic(), "called": True, "protected": False, "late": 0, "snapshots": []}
     return ClientStatus(**(texts | status | values))
 
 

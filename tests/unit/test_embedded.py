@@ -47,6 +47,7 @@ from sluice.store.cursor import OLDEST, Cursor, StoredClient
 from sluice.store.cursors import Cursors
 from sluice.store.log.log import SEEN
 from sluice.store.ring import Ring
+from tests.source import start_embedded
 from tests.stream import STEP, Stream, entries
 from tests.waiting import soon
 
@@ -1107,3 +1108,15 @@ async def test_a_destination_that_was_given_up_or_is_taken_over_does_not_answer_
         await setup.server.ack(NAME, CLIENT, batch_id=batch.batch_id)
     with pytest.raises(DestinationStoppedError, match="is starting"):
         setup.server.open_session(NAME, CLIENT)
+
+
+async def test_a_client_that_has_not_called_since_the_start_is_told_from_one_that_has(tmp_path: Path) -> None:
+    embedded, _ = await start_embedded(tmp_path)
+    await embedded.subscribe("example", 7)
+    assert embedded.status("example", 7).called
+    await embedded.stop("example")
+    await embedded.start("example")
+    assert not embedded.status("example", 7).called
+    await embedded.get_without_ack("example", 7)
+    assert embedded.status("example", 7).called
+    await embedded.close()

@@ -32,6 +32,7 @@ def client(number: int = 1001, **values: object) -> ClientStatus:
         "given": NO_LAG,
         "waiting": NO_LAG,
         "last_active": 100.0,
+        "called": True,
         "protected": False,
         "late": 0,
         "snapshots": [],
@@ -109,7 +110,9 @@ def test_changes_that_are_not_asked_for_are_the_lag_of_the_client(monkeypatch: p
     monkeypatch.setattr(time, "monotonic", lambda: 105.0)
     found = explain(destination(), client(waiting=AMOUNT), NOW)
     assert found.stage == Stage.CLIENT
-    assert found.text == "7 rows wait to be asked for; the client's last call was 5 s ago"
+    assert found.text == "7 rows wait for the client to ask; its last call was 5 s ago"
+    found = explain(destination(), client(waiting=AMOUNT, called=False), NOW)
+    assert found.text == "7 rows wait for the client to ask; it has not called since the start, 5 s ago"
 
 
 def test_a_client_that_left_the_ring_and_one_that_waits_for_the_stream_say_so() -> None:

@@ -432,7 +432,12 @@ async def test_a_client_of_a_view_may_have_the_stream_begin_again(setup: Setup) 
     setup.write("orders", b"one")
     assert await setup.take() == [b"one"]
     assert await setup.server.go_back(VIEW, CLIENT, session=session)
+    await setup.server.subscribe(MAIN, CLIENT)
+    before = [setup.server.status(name, CLIENT) for name in (MAIN, VIEW)]
     await setup.server.begin_again(VIEW)
+    after = [setup.server.status(name, CLIENT) for name in (MAIN, VIEW)]
+    assert [(it.last_active, it.called) for it in after] == [(it.last_active, True) for it in before]
+    await setup.server.unsubscribe(MAIN, CLIENT)
     assert setup.state() == ("running", "")
     setup.write("orders", b"two")
     assert await setup.take() == [b"two"]

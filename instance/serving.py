@@ -548,7 +548,7 @@ class Serving(ABC):
         choices = "Seek `oldest` to get all that is left, or that position or `latest` to pass over it"
         if client_id not in cursors.client_ids:
             choices = (
-                "Subscribe with start `oldest` to get all that is left, or say that it is not wanted:"
+                "Subscribe with start `oldest` to get all that is left, or with `latest`; or say that it is not wanted:"
                 f" `sluice gaps confirm {self.config.destination} {client_id}`"
             )
         raise BadPositionError(

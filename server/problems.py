@@ -21,7 +21,9 @@ PROBLEM_TYPES: ProblemTypes = {
     errors.SluiceError: ProblemType(500, "Internal error", "See the server's log; report it if it comes again."),
     errors.BusyError: ProblemType(503, "Busy", "Try again in a moment."),
     errors.BadParameterError: ProblemType(422, "Bad parameter", "Correct the parameter; /docs describes each."),
-    errors.BadPositionError: ProblemType(422, "Not a position", "Use a position that this server returned."),
+    errors.BadPositionError: ProblemType(
+        422, "Not a position", "Use a place that the detail names, or a position that this server returned."
+    ),
     errors.UnauthorizedError: ProblemType(
         401,
         "No valid credentials",

@@ -9,7 +9,7 @@ import pytest
 
 from sluice.client_sdk import Client
 from sluice.protocol.canal.packet_pb2 import Get
-from sluice.protocol.errors import PurgedError, SourceChangedError
+from sluice.protocol.errors import BadPositionError, PurgedError, SourceChangedError
 from sluice.protocol.position import Position
 from tests.canal import CanalClient, CanalError
 from tests.conftest import Database
@@ -169,8 +169,10 @@ def test_a_purge_stops_only_those_who_have_lost_their_place_and_moves_no_cursor(
             assert re.search(lost, line)
         listed = {client["clientId"]: client["state"] for client in sluice.destination()["clients"]}
         assert listed == {1001: "attached", 1002: "gone", 1003: "gone"}
-        clients[1002].unsubscribe()  # as the operations page says
-        clients[1002].subscribe()
+        clients[1002].unsubscribe()
+        with pytest.raises(BadPositionError, match=r"would pass over .* start `oldest` .* or with `latest`"):
+            clients[1002].subscribe()
+        clients[1002].subscribe(start="latest")
         write(6)
         assert [_read(clients[client_id]) for client_id in (1001, 1002)] == [[6], [6]]
         sluice.stop()

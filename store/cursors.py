@@ -8,6 +8,7 @@ Every method is called from one thread. ``now`` is in seconds of a clock that is
 `Cursors.take_changes` returns what has to be stored.
 """
 
+import itertools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -713,6 +714,15 @@ class Cursors:
         """Whether a client may have been given something that comes after a place."""
         reached = (it.reached for it in self._subscribers.values())
         return any(it is not None and it.is_comparable(position) and it > position for it in reached)
+
+    def check_next(self, client_id: int, batch_ids: Sequence[int]) -> None:
+        """Raise UnknownBatchError unless a client has these batches to ack next, in this order."""
+        marks = list(itertools.islice(self._subscriber(client_id).marks, len(batch_ids)))
+        if marks != list(batch_ids):
+            raise UnknownBatchError(
+                f"client {client_id} has not to ack batches {batch_ids[0]} to {batch_ids[-1]} next: it was moved, or"
+                " rolled back, or left what it read; what it has not acked comes again"
+            )
 
     def place_after(self, client_id: int, batch_id: int) -> Cursor | None:
         """Return the place after a batch that was given and is not confirmed; None before it has a name.

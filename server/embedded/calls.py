@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections.abc import Sequence
 
 from ...instance.config import BatchMode, InstanceConfig
 from ...instance.serving import Serving, compile_where
@@ -268,6 +269,10 @@ class Calls(Destinations):
     def place_after(self, destination: str, client_id: int, batch_id: int) -> Cursor | None:
         """Return the place after an outstanding batch; `UnknownBatchError` when it is not outstanding."""
         return self._running(destination).cursors.place_after(client_id, batch_id)
+
+    def check_next(self, destination: str, client_id: int, batch_ids: Sequence[int]) -> None:
+        """Raise UnknownBatchError unless a client has these batches to ack next, in this order."""
+        self._running(destination).cursors.check_next(client_id, batch_ids)
 
     def check(self, destination: str, client_id: int, session: str | None = None) -> None:
         """Raise what a get would raise."""

@@ -256,6 +256,7 @@ class Delivery:
     async def _collect(self, ready: asyncio.Queue[Prepared]) -> None:
         """Get batches and prepare them, in order."""
         output = self.output
+        last: Batch | None = None
         while True:
             batch = await self._embedded.get_without_ack(
                 output.destination,
@@ -266,6 +267,8 @@ class Delivery:
                 session=self._session,
             )
             self._most = 0
+            if last is not None and not _follows(batch, last):
+                raise DeliveryError(f"{batch.from_} comes again, since its client was moved; it goes on from there")
             if batch.is_late and not output.settings.late:
                 await ready.join()
                 await self._ack(batch)
@@ -281,15 +284,19 @@ class Delivery:
                     continue
                 raise RejectedError(f"{error}, at {batch.from_}") from error
             await ready.put(prepared)
+            last = batch
 
     async def _send(self, ready: asyncio.Queue[Prepared]) -> None:
         """Send what is ready, and ack it once it is confirmed."""
+        output = self.output
         while True:
             batches = [await self._next(ready)]
             while not ready.empty():
                 batches.append(ready.get_nowait())
             self._check()
             await self._list([item for it in batches for item in it.skipped])
+            # Nothing is awaited from here on to the send: what was forgotten, or taken by somebody else, is not sent.
+            self._embedded.check_next(output.destination, output.client_id, [it.batch.batch_id for it in batches])
             place = self._place_after(batches[-1].batch) if self._target.keeps_place else None
             try:
                 await self._run(self._sender, self._target.send, batches, place)
@@ -398,3 +405,9 @@ def _has_executed(cursor: Cursor, place: Place) -> bool:
     position = Position.parse(place.position)
     is_more = position == position.transaction or not has_executed(place.gtids, cursor.gtid)
     return is_more and has_executed(cursor.gtid, place.gtids)
+
+
+def _follows(batch: Batch, last: Batch) -> bool:
+    """Whether a batch goes on where the one before has ended: nothing comes twice, also at another source."""
+    begin, end = Position.parse(batch.from_), Position.parse(last.to)
+    return begin >= end if begin.same_history(end) else end == end.transaction

@@ -16,9 +16,11 @@ import pytest
 from sluice.client_sdk import Client
 from sluice.client_sdk.tidb import OLDEST, TiDBReader
 from sluice.protocol.errors import OwnedError
+from sluice.protocol.tidb import secondary_pb2 as secondary
 from sluice.protocol.tidb.entries import commit_ts_of
 from tests import commands
 from tests.conftest import Database
+from tests.delivery import execute
 from tests.faults.harness import Load, Sluice
 from tests.faults.harness import seen as of_changes
 from tests.faults.pair import SCHEMA, pair_of
@@ -241,6 +243,53 @@ def test_readers_of_tidbs_binlog_see_each_change_once_whatever_is_killed(
         load.check(seen(it for it in found if it.table == table), (table,))
 
 
+@pytest.mark.extended
+@pytest.mark.parametrize("stands_still", ["broker", "zookeeper"])
+@pytest.mark.parametrize("form", ["flat", "tidb"])
+def test_changes_come_once_though_their_client_leaves_the_ring_while_others_wait_to_be_sent(
+    sluice: Sluice,
+    own_zookeeper: ZooKeeper,
+    broker: Kafka,
+    topic: str,
+    mariadb118: Server,
+    database: Database,
+    form: str,
+    stands_still: str,
+) -> None:
+    schema = database(mariadb118)
+    execute(mariadb118, ["CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)"], database=schema)
+    configure(
+        sluice,
+        broker,
+        topic,
+        mariadb118,
+        schema,
+        main={"canal__zkServers": own_zookeeper.hosts, "sluice__ha__sessionTimeout": 60},
+        sluice__instance__store="file",
+        canal__instance__memory__buffer__size=64,
+        sluice__output__mq__format=form,
+    )
+    victim = broker if stands_still == "broker" else own_zookeeper
+
+    def is_attached() -> bool:
+        return bool(sluice.destination()["clients"][0]["state"] == "attached")
+
+    def leaves() -> bool:
+        execute(mariadb118, ["BEGIN", *["INSERT INTO t (v) VALUES (1)"] * 5, "COMMIT"], database=schema)
+        return not is_attached()
+
+    with sluice.reading():
+        for _ in range(3):
+            eventually(is_attached, sluice.destination)
+            victim.freeze()
+            eventually(leaves, sluice.destination)
+            victim.thaw()
+        ((count,),) = mariadb118.query("SELECT COUNT(*) FROM t", database=schema)
+        read = binlog_ids if form == "tidb" else ids
+        eventually(lambda: count in read(broker, topic), sluice.destination)
+    assert read(broker, topic) == list(range(1, count + 1))
+
+
 def wait_active(servers: list[Sluice]) -> Sluice:
     """Wait until one of the servers, and no other, has the destination."""
     found: list[Sluice] = []
@@ -257,6 +306,19 @@ def ids(broker: Kafka, topic: str) -> list[int]:
     """The rows that were inserted, as the topic has them."""
     messages = [json.loads(value) for values in broker.read(topic) for value in values]
     return [int(row["id"]) for it in messages if it["type"] == "INSERT" for row in it["data"]]
+
+
+def binlog_ids(broker: Kafka, topic: str) -> list[int]:
+    """The rows that were inserted, as readers of TiDB's binlog take them: they leave out what they have had."""
+    found: list[int] = []
+    last = 0
+    for value in itertools.chain(*broker.read(topic)):
+        binlog = secondary.Binlog.FromString(value)
+        if binlog.commit_ts > last:
+            last = binlog.commit_ts
+            changed = [it for table in binlog.dml_data.tables for it in table.mutations]
+            found += [it.row.columns[0].int64_value for it in changed]
+    return found
 
 
 @pytest.mark.extended

@@ -1550,6 +1550,21 @@ class TestPlaceAfterABatch:
             cursors.place_after(CLIENT, batch_id)
 
 
+def test_what_is_to_be_acked_next_is_what_was_given_first_and_in_that_order() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one", b"two", b"three")
+    first, second, third = [get(cursors, limit=1).batch_id for _ in range(3)]
+    cursors.check_next(CLIENT, [first, second])
+    cursors.check_next(CLIENT, [first, second, third])
+    for wrong in ([second], [second, first], [first, third], [first, second, third, third + 1]):
+        with pytest.raises(UnknownBatchError, match=f"batches {wrong[0]} to {wrong[-1]} next"):
+            cursors.check_next(CLIENT, wrong)
+    cursors.rollback(CLIENT, now=NOW)
+    with pytest.raises(UnknownBatchError):
+        cursors.check_next(CLIENT, [first])
+
+
 # --- a ring that another source fills on -----------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,6 +192,7 @@ async def test_a_target_may_see_to_what_is_due_while_there_is_nothing_to_send(
 async def test_what_the_other_side_has_lost_is_logged_and_shown(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
     setup.target.lost = ["topic t was deleted and made again"]
     await setup.deliver(1)
+    await soon(lambda: setup.outputs.status(NAME)[0].lost)
     (status,) = setup.outputs.status(NAME)
     assert status.lost.startswith("topic t was deleted and made again: changes before 101/bin.")
     assert f"output a: {status.lost}" in caplog.messages
@@ -279,6 +281,60 @@ async def test_a_target_that_takes_transactions_gets_a_whole_one_again_after_an_
     await soon(lambda: 6 in setup.target.confirmed)
     assert setup.target.confirmed == [0, 1, 2, 3, *again, 4, 5, 6]
     await soon(setup.acked)
+
+
+@pytest.mark.parametrize("keeps_place", [False, True])
+async def test_what_comes_again_while_acks_wait_for_the_store_is_sent_once(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, *, keeps_place: bool
+) -> None:
+    setup.target.keeps_place = keeps_place
+    free = await hold_acks(setup, monkeypatch)
+    setup.source.put(20, size=300)
+    await soon(lambda: not setup.embedded.status(NAME, CLIENT).waiting.entries)
+    await setup.embedded.rollback(NAME, CLIENT, session=setup.delivery._session)
+    await soon(lambda: not setup.embedded.status(NAME, CLIENT).waiting.entries)
+    free.set()
+    await soon(setup.acked)
+    assert setup.target.confirmed == list(range(21))
+
+
+async def test_what_an_operator_has_acked_meanwhile_is_not_sent(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = await hold_acks(setup, monkeypatch)
+    setup.source.put(10, size=1000)
+    await soon(lambda: not setup.embedded.status(NAME, CLIENT).waiting.entries)
+    free.set()
+    await setup.embedded.ack(NAME, CLIENT, position="101/bin.000001@1700000000:1004:0", by_operator=True)
+    await soon(setup.acked)
+    assert setup.target.confirmed == [0, 10]
+
+
+async def hold_acks(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Deliver one change; until the event is set, its ack counts and waits, as one does for a store that is slow."""
+    ack, free = setup.embedded.ack, asyncio.Event()
+
+    async def hold(*arguments: Any, **named: Any) -> None:
+        await ack(*arguments, **named)
+        await free.wait()
+
+    monkeypatch.setattr(setup.embedded, "ack", hold)
+    setup.source.put(1)
+    await soon(setup.acked)
+    return free
+
+
+@pytest.mark.parametrize(
+    ("end", "begin", "follows"),
+    [
+        ("101/bin.000001@1:500:0", "101/bin.000001@1:500:0", True),
+        ("101/bin.000001@1:500:0", "101/bin.000002@2:4:0", True),
+        ("101/bin.000001@1:500:1", "101/bin.000001@1:500:0", False),
+        ("101/bin.000001@1:500:0", "102/bin.000001@1:4:0", True),
+        ("101/bin.000001@1:500:1", "102/bin.000001@1:4:0", False),
+    ],
+)
+def test_a_batch_follows_another_one_unless_it_brings_something_again(end: str, begin: str, *, follows: bool) -> None:
+    made = Batch(batch_id=1, slices=[], from_=begin, to=end, entries=0, rows=0, bytes=0, timestamp=0)
+    assert delivery._follows(made, made) is follows
 
 
 class TestPlaceOfTheOtherSide:

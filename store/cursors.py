@@ -724,6 +724,15 @@ class Cursors:
                 " rolled back, or left what it read; what it has not acked comes again"
             )
 
+    def remember(self, client_id: int, memory: str, batch_ids: Sequence[int]) -> None:
+        """Change the text that a client keeps with its cursor, see `ack`, before it processes batches.
+
+        Raises as `check_next`.
+        """
+        self.check_next(client_id, batch_ids)
+        self._subscribers[client_id].memory = memory
+        self._changed.add(client_id)
+
     def place_after(self, client_id: int, batch_id: int) -> Cursor | None:
         """Return the place after a batch that was given and is not confirmed; None before it has a name.
 

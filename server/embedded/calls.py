@@ -274,6 +274,15 @@ class Calls(Destinations):
         """Raise UnknownBatchError unless a client has these batches to ack next, in this order."""
         self._running(destination).cursors.check_next(client_id, batch_ids)
 
+    async def remember(self, destination: str, client_id: int, memory: str, *, before: Sequence[int]) -> None:
+        """Store the text that a client keeps with its cursor, see `ack`, before it processes batches.
+
+        Raises UnknownBatchError as `check_next`, and NotStoredError: then it has to be stored again.
+        """
+        instance = self._running(destination)
+        instance.cursors.remember(client_id, memory, before)
+        await instance.flush()
+
     def check(self, destination: str, client_id: int, session: str | None = None) -> None:
         """Raise what a get would raise."""
         self._admit(destination, client_id, "getWithoutAck", session).cursors.check(client_id, session)

@@ -295,8 +295,12 @@ class Delivery:
                 batches.append(ready.get_nowait())
             self._check()
             await self._list([item for it in batches for item in it.skipped])
+            ids = [it.batch.batch_id for it in batches]
+            memory = self._target.memory_before(batches)
+            if memory is not None:
+                await self._embedded.remember(output.destination, output.client_id, memory, before=ids)
             # Nothing is awaited from here on to the send: what was forgotten, or taken by somebody else, is not sent.
-            self._embedded.check_next(output.destination, output.client_id, [it.batch.batch_id for it in batches])
+            self._embedded.check_next(output.destination, output.client_id, ids)
             place = self._place_after(batches[-1].batch) if self._target.keeps_place else None
             try:
                 await self._run(self._sender, self._target.send, batches, place)

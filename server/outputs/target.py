@@ -75,9 +75,10 @@ class Target(Protocol):
     def open(self, memory: str, epoch: int) -> Place | None:
         """Connect; from here on no earlier connection of this output, of any process, can write.
 
-        ``memory`` is the `memory_after` of the last batch before the cursor, in whatever process; empty at the first
-        time, and beginning with `MOVED` when the cursor was moved by hand since. ``epoch`` grows with each life of the
-        destination. Returns the place that the other side keeps; None when the cursor counts.
+        ``memory`` is the `memory_after` of the last batch before the cursor, or what `memory_before` has returned
+        since, in whatever process; empty at the first time, and beginning with `MOVED` when the cursor was moved by
+        hand since. ``epoch`` grows with each life of the destination. Returns the place that the other side keeps; None
+        when the cursor counts.
 
         Raises DeliveryError, RejectedError.
         """
@@ -91,6 +92,9 @@ class Target(Protocol):
         ``place`` is that after them, for a target that keeps it; None when it has no name. After an error it is unknown
         what it has taken. Raises DeliveryError, RejectedError.
         """
+
+    def memory_before(self, batches: Sequence[Prepared]) -> str | None:
+        """Return what has to be kept with the cursor, durably, before batches are sent; None when nothing has to."""
 
     def memory_after(self, prepared: Prepared) -> str:
         """Return what is to be kept with the cursor after a batch that is confirmed, a few KiB of text: see `open`."""

@@ -1560,9 +1560,14 @@ def test_what_is_to_be_acked_next_is_what_was_given_first_and_in_that_order() ->
     for wrong in ([second], [second, first], [first, third], [first, second, third, third + 1]):
         with pytest.raises(UnknownBatchError, match=f"batches {wrong[0]} to {wrong[-1]} next"):
             cursors.check_next(CLIENT, wrong)
+    cursors.remember(CLIENT, "before", [first, second])
+    assert cursors.take_changes().clients[CLIENT] == cursors.stored()[0]
     cursors.rollback(CLIENT, now=NOW)
     with pytest.raises(UnknownBatchError):
         cursors.check_next(CLIENT, [first])
+    with pytest.raises(UnknownBatchError):
+        cursors.remember(CLIENT, "later", [first])
+    assert cursors.memory(CLIENT) == "before"
 
 
 # --- a ring that another source fills on -----------------------------------------------------------------------------

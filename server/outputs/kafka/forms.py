@@ -1,6 +1,8 @@
 """What a record holds: the encoder of each form."""
 
+import hashlib
 import socket
+from collections.abc import Mapping
 
 from ....protocol.canal.records import Encoder, RecordEncoder
 from ....protocol.tdsql.messages import TdsqlEncoder
@@ -39,13 +41,25 @@ def begin_at(encoder: Encoder, state: str, source: tuple[str, int]) -> None:
         encoder.source = source
 
 
-def state_after_move(settings: KafkaSettings, state: str, moved: str) -> str:
-    """Return what counts of a state when the cursor was moved by hand, as the words ``moved`` say.
+def state_at(settings: KafkaSettings, known: Mapping[str, str], moved: str) -> str:
+    """Return the state in which an encoder goes on, by what was kept with the cursor.
 
-    Of form tidb the last commit_ts does, and the time of the move, as what was on its way then may have a later one:
-    what is sent again has to have greater ones, or its readers would leave it out.
+    What is sent again gets the commit_ts that it had, as long as all of it comes again. It may not when the cursor was
+    moved by hand, as the words ``moved`` say, or when something else is chosen: then all have to be greater than those
+    that may have been sent, or readers would leave out what they never had.
     """
-    return str(max(int(state or 0), moved_at(moved) << LOGICAL_BITS)) if settings.form is Form.TIDB else ""
+    state = known.get("state", "")
+    if settings.form is not Form.TIDB:
+        return "" if moved else state
+    if not moved and known.get("chosen", "") in {"", chosen(settings)}:
+        return state
+    return str(max(int(state or 0), int(known.get("sent", 0)), moved_at(moved) << LOGICAL_BITS))
+
+
+def chosen(settings: KafkaSettings) -> str:
+    """Return a digest of what decides which transactions are sent."""
+    decides = settings.filter, settings.where, settings.on_refused, settings.on_marker
+    return hashlib.sha256(repr(decides).encode()).hexdigest()[:16]
 
 
 def resolve(source: tuple[str, int]) -> tuple[str, int]:

@@ -13,13 +13,14 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from ....instance.skipped import Skipped
 from ....protocol.canal.records import Records
 from ....protocol.errors import MarkerError, RefusedError
+from ....protocol.tidb.tags import LOGICAL_BITS
 from ....store.batch import Batch
 from ....store.cursor import split_memory
 from ..routing import Router, Rules
 from ..settings import OnMarker, OnRefused
 from ..target import DeliveryError, Place, Prepared, RejectedError
 from .errors import REJECTED, TOO_LARGE, meaning
-from .forms import begin_at, make_encoder, resolve, state_after_move
+from .forms import begin_at, chosen, make_encoder, resolve, state_at
 from .naming import describe, find, position, position_of, positions_of
 from .positions import PARTITION, Positions
 from .positions import TOPIC as POSITIONS
@@ -37,6 +38,8 @@ GLANCE: Final = 0.002
 """Seconds between two looks at how many records are not confirmed."""
 OVERHEAD: Final = 128
 """Bytes of a request beside a record's key and value."""
+AHEAD: Final = 10_000 << LOGICAL_BITS
+"""How far the bound of what is sent is ahead of the last commit_ts: 10 s, so that it is seldom stored."""
 
 
 class KafkaTarget:
@@ -75,6 +78,9 @@ class KafkaTarget:
         self._resumed: tuple[str, tuple[str, int]] | None = None  # for the next batch: it follows on another attempt
         self._positions: Positions | None = None
         self._epoch = 0
+        self._confirmed = ""  # the state at the cursor
+        self._bound = 0  # of form tidb: no greater commit_ts is sent ...
+        self._is_bound = False  # ... once this is stored
         self._producer: Producer | None = None
         self._sending: Sequence[Prepared] = ()
         self._abandoned = threading.Event()
@@ -103,10 +109,11 @@ class KafkaTarget:
             self._resume(producer.init_transactions)
         moved, remembered = split_memory(memory)
         known: dict[str, Any] = json.loads(remembered or "{}")
+        place, state = None, state_at(self._settings, known, moved)
+        self._bound = int(known.get("sent", 0))
         if moved:
-            known = {"moved": moved, "state": state_after_move(self._settings, known.get("state", ""), moved)}
+            known = {"moved": moved}
         self._topics.open(None if moved else known.get("topics", {}))
-        place, state = None, known.get("state", "")
         if self._identify is not None:
             self._positions = Positions(self._topics, self._config, key, self._wait)
             place = self._positions.open(epoch, moved=known.get("moved"), is_written=known.get("written", False))
@@ -115,6 +122,7 @@ class KafkaTarget:
                 self._transact(producer, (), place, state)
         self._topics.require(self._router.fixed_topics)
         self._resumed = state, resolve(self._source)
+        self._confirmed, self._is_bound = state, False
         return place
 
     @property
@@ -127,11 +135,25 @@ class KafkaTarget:
         """See `Target.takes_transactions`."""
         return self._settings.form is Form.TIDB
 
+    def memory_before(self, batches: Sequence[Prepared]) -> str | None:
+        """See `Target.memory_before`: of form tidb, a commit_ts that is greater than all that are sent."""
+        last = int(batches[-1].state or 0) if self._settings.form is Form.TIDB else 0
+        if last <= self._bound and (self._is_bound or not last):
+            return None
+        self._bound, self._is_bound = max(self._bound, last + AHEAD), True
+        return self._memory(self._confirmed)
+
     def memory_after(self, prepared: Prepared) -> str:
         """See `Target.memory_after`."""
+        self._confirmed = prepared.state
+        return self._memory(prepared.state)
+
+    def _memory(self, state: str) -> str:
         known: dict[str, Any] = {"topics": self._topics.ids}
-        if prepared.state:
-            known["state"] = prepared.state
+        if state:
+            known["state"] = state
+        if self._bound:
+            known |= {"sent": str(self._bound), "chosen": chosen(self._settings)}
         if self._positions is not None:
             known |= {"moved": self._positions.moved, "written": self._positions.is_written}
         return json.dumps(known)

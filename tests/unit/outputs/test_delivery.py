@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sluice.protocol.canal.packet_pb2 import Messages
-from sluice.protocol.errors import ConfigError, FencedError, RefusedError, SluiceError
+from sluice.protocol.errors import ConfigError, FencedError, NotStoredError, RefusedError, SluiceError
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.outputs import delivery
 from sluice.server.outputs.delivery import Delivery
@@ -35,6 +35,8 @@ class ListTarget:
 
     def __init__(self) -> None:
         self.memory = ""
+        self.before: str | None = None
+        """What it has to remember before the next send."""
         self.opened_with: list[str] = []
         """What it had asked to remember, at each opening."""
         self.lost: list[str] = []
@@ -78,6 +80,9 @@ class ListTarget:
         self.place = place
         if self.unheard:
             raise self.unheard.pop(0)
+
+    def memory_before(self, _batches: Sequence[Prepared]) -> str | None:
+        return self.before
 
     def memory_after(self, _prepared: Prepared) -> str:
         return self.memory
@@ -175,6 +180,42 @@ async def test_what_the_target_remembers_counts_only_when_what_it_stands_for_is_
     await soon(setup.acked)
     assert setup.target.opened_with == ["", "first", "first"]
     assert setup.embedded.memory(NAME, CLIENT) == "second"
+
+
+async def test_what_has_to_be_remembered_before_a_send_is_stored_before_it(
+    setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setup.deliver(1)
+    send, stored = setup.target.send, list[str]()
+
+    def note(batches: Sequence[Prepared], place: Place | None) -> None:
+        stored.append((tmp_path / NAME / "meta.dat").read_text())
+        send(batches, place)
+
+    monkeypatch.setattr(setup.target, "send", note)
+    setup.target.before = "nothing after 7"
+    await setup.deliver(1)
+    assert ['"memory":"nothing after 7"' in it.replace('": "', '":"') for it in stored] == [True]
+
+
+async def test_what_cannot_be_remembered_before_a_send_keeps_it_from_being_sent(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setup.deliver(1)
+    remember, errors = setup.embedded.remember, [NotStoredError("the disk is full") for _ in range(3)]
+
+    async def fail(*arguments: Any, before: Sequence[int]) -> None:
+        assert setup.target.confirmed == [0]
+        if errors:
+            raise errors.pop()
+        await remember(*arguments, before=before)
+
+    monkeypatch.setattr(setup.embedded, "remember", fail)
+    setup.target.before = "nothing after 7"
+    setup.source.put(1)
+    await soon(lambda: setup.target.confirmed == [0, 1])
+    (status,) = setup.outputs.status(NAME)
+    assert (status.last_error, status.retries, errors) == ("the disk is full", 3, [])
 
 
 async def test_a_target_may_see_to_what_is_due_while_there_is_nothing_to_send(

@@ -2,6 +2,7 @@
 
 import json
 from array import array
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +15,10 @@ from sluice.protocol.errors import MarkerError, RecordTooLargeError
 from sluice.protocol.tidb.entries import commit_ts_of
 from sluice.protocol.tidb.tags import LOGICAL_BITS
 from sluice.protocol.wire import varint
-from sluice.server.outputs.kafka.forms import state_after_move
+from sluice.server.outputs.kafka.forms import state_at
 from sluice.server.outputs.kafka.naming import positions_of
 from sluice.server.outputs.kafka.settings import Form, KafkaSettings
-from sluice.server.outputs.kafka.target import left_over
+from sluice.server.outputs.kafka.target import AHEAD, left_over
 from sluice.server.outputs.kafka.translation import BATCH
 from sluice.server.outputs.registry import make
 from sluice.server.outputs.settings import Output
@@ -138,11 +139,35 @@ def test_what_is_known_of_a_transaction_is_kept_with_the_cursor_and_not_changed_
 class TestCommitTs:
     """Of form tidb: what is kept with the cursor."""
 
-    def opened(self, memory: str) -> str:
+    def opened(self, memory: str, **settings: Any) -> str:
         """The state that counts when the output is opened with what it remembers."""
         moved, remembered = split_memory(memory)
-        state = json.loads(remembered or "{}").get("state", "")
-        return state_after_move(KafkaSettings(form=Form.TIDB), state, moved) if moved else state
+        return state_at(KafkaSettings(form=Form.TIDB, **settings), json.loads(remembered or "{}"), moved)
+
+    def test_a_bound_of_what_is_sent_is_to_be_stored_before_it_now_and_then(self) -> None:
+        made = target(form="tidb", cluster_id=7)
+        parts = [entry for number in (1, 2) for entry in transaction(number)]
+        first, second = (made.prepare(batch_of(parts)) for _ in range(2))
+        later = replace(second, state=str(AHEAD + 3))
+        kept = made.memory_before([first])
+        assert kept is not None
+        assert json.loads(kept)["sent"] == str(2 + AHEAD)
+        assert made.memory_before([second]) is None
+        assert self.opened(kept) == "", "all that is sent comes again"
+        confirmed = made.memory_after(first)
+        assert json.loads(made.memory_before([second, later]) or "")["state"] == "2"
+        assert self.opened(confirmed) == "2", "what follows comes again, with the commit_ts that it had"
+
+    @pytest.mark.parametrize("change", [{"filter": r"shop\..*"}, {"where": "a.b: id > 1"}, {"on_refused": "skip"}])
+    def test_what_is_sent_after_another_choice_is_greater_than_all_that_may_have_been(
+        self, change: dict[str, Any]
+    ) -> None:
+        made = target(form="tidb", cluster_id=7)
+        kept = made.memory_before([made.prepare(batch_of(transaction(1)))])
+        assert kept is not None
+        assert self.opened(kept, **change) == str(1 + AHEAD)
+        assert self.opened(f"moved 5-ab {kept}") == str(1 + AHEAD)
+        assert self.opened(kept, max_bytes=1 << 16) == ""
 
     def test_the_last_one_is_kept_with_the_cursor(self) -> None:
         made = target(form="tidb", cluster_id=7)
@@ -160,7 +185,7 @@ class TestCommitTs:
         assert self.opened(memory) == str(9 << LOGICAL_BITS)
 
     def test_of_other_forms_nothing_counts_after_a_move(self) -> None:
-        assert state_after_move(KafkaSettings(form=Form.TDSQL), "[4]", "moved 5-ab") == ""
+        assert state_at(KafkaSettings(form=Form.TDSQL), {"state": "[4]"}, "moved 5-ab") == ""
 
 
 def transaction(number: int) -> list[Entry]:

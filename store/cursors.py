@@ -17,6 +17,7 @@ from ..protocol import props
 from ..protocol.canal.entry_pb2 import MYSQL, Entry, EntryType, EventType, Header, Pair, RowChange
 from ..protocol.canal.packet_pb2 import Messages
 from ..protocol.canal.resultset import RowBlock
+from ..protocol.content import Content
 from ..protocol.errors import (
     BadPositionError,
     FilterError,
@@ -802,9 +803,13 @@ class Cursors:
         max_bytes: int = 0,
         memory_limit: int = 0,
         ddl_isolation: bool = False,
+        content: Content = Content.ENTRIES,
         session: str | None = None,
     ) -> Batch | None:
         """Give the next batch and mark it; None if nothing is there. For the limits see `Ring.collect`.
+
+        A batch has at least one entry of which ``content`` shows something. What comes before that is passed over: it
+        is confirmed with the batch before it, or at once.
 
         A session may count the gets that it has given up, without knowing what became of them: ``token.2`` has given
         up two. One of them may arrive late. If a later get came first, the late one takes nothing; if a later get
@@ -820,13 +825,13 @@ class Cursors:
         if served is None or not self.gate.is_stored(client_id):
             return None
         reading = served.reading
-        gaps = self._gaps_to_tell(subscriber, reading)
+        gaps = self._gaps_to_tell(subscriber, reading) if content is not Content.ROWS else ()
         if gaps:
             return self._mark_gaps(subscriber, reading, gaps)
         late = subscriber.next_late(reading, self.late)
         if late is not None:
             return self._mark_late(subscriber, reading, late)
-        rows = None if reading.windows.yields else self._mark_rows(subscriber, reading)
+        rows = None if reading.windows.yields else self._mark_rows(subscriber, reading, content)
         if rows is not None:
             return rows
         collected = served.track.ring.collect(
@@ -836,13 +841,14 @@ class Cursors:
             max_bytes=max_bytes,
             memory_limit=memory_limit,
             ddl_isolation=ddl_isolation,
+            content=content,
             **reading.chosen(),
         )
         reading.get = collected.stop
         if not collected.entries:
             if not reading.marks:
                 self._confirm(subscriber, reading, collected.stop)
-            return self._mark_rows(subscriber, reading)
+            return self._mark_rows(subscriber, reading, content)
         reading.windows.yields = False
         reading.windows.note(collected.slices)
         return self._mark(subscriber, reading, collected)
@@ -867,6 +873,7 @@ class Cursors:
             self._changed.add(client_id)
         reading.deliver(mark)
         self._confirm(subscriber, reading, mark.stop)
+        self._confirm_passed(subscriber, reading)
         self._settle(subscriber, [mark])
 
     def ack_to(
@@ -1275,12 +1282,12 @@ class Cursors:
         found = reading.end_of_transaction(reading.get)
         return stop if found is None else min(stop, found[0])
 
-    def _mark_rows(self, subscriber: Subscriber, reading: Reading) -> Batch | None:
+    def _mark_rows(self, subscriber: Subscriber, reading: Reading, content: Content) -> Batch | None:
         """Give rows of a snapshot; None if there are none now, or changes have brought all that were read."""
         while (window := self._ready(reading)) is not None:
             blocks, given = window.take()
             reading.windows.give(given)
-            if not (window.is_whole or any(map(len, blocks))):
+            if not ((window.is_whole and content is not Content.ROWS) or any(map(len, blocks))):
                 self._follow_rows(subscriber, reading, given)
                 continue
             at = reading.got()
@@ -1317,6 +1324,7 @@ class Cursors:
             reading.windows.clear()
         delivered = reading.deliver_to(sequence)
         self._confirm(subscriber, reading, sequence)
+        self._confirm_passed(subscriber, reading)
         self._settle(subscriber, delivered)
 
     def _settle(self, subscriber: Subscriber, delivered: list[Mark]) -> None:
@@ -1335,6 +1343,11 @@ class Cursors:
         if sequence > reading.ack:
             self._note(subscriber, reading, sequence)
             self._free()
+
+    def _confirm_passed(self, subscriber: Subscriber, reading: Reading) -> None:
+        """Confirm what was passed over after the last mark, once that is confirmed."""
+        if not reading.marks:
+            self._confirm(subscriber, reading, reading.get)
 
     def _note(self, subscriber: Subscriber, reading: Reading, sequence: int) -> None:
         """Confirm the slots before a sequence."""

@@ -129,6 +129,7 @@ cdef class Ring:
         bint transactions, bint whole, const unsigned char[::1] allowed, Verdicts verdicts,
     ) except -1
     cdef void choose(self, Collected batch, vector[int64_t] *chosen, int64_t sequence, Verdicts verdicts) noexcept
+    cdef void drop(self, Collected batch, vector[int64_t] *chosen) noexcept
     cdef bytes positions(self, const int64_t *sequences, size_t count)
     cdef list slices(self, const int64_t *sequences, size_t count, Verdicts verdicts=*)
     cdef view(self, int64_t sequence, int64_t length)

@@ -156,6 +156,7 @@ class Ring:
         max_bytes: int = 0,
         memory_limit: int = 0,
         ddl_isolation: bool = False,
+        content: int = 0,
         allowed: Buffer | None = None,
         verdicts: Verdicts | None = None,
     ) -> Collected: ...

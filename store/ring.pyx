@@ -190,6 +190,19 @@ cdef inline bint is_wanted(const Slot *slot, const unsigned char[::1] allowed):
     return slot.length != 0 and (allowed is None or slot.table >= allowed.shape[0] or allowed[slot.table])
 
 
+cdef enum:                 # the values of `sluice.protocol.content.Content`
+    ALL_ENTRIES = 0
+    CHANGES = 1
+    ROWS = 2
+
+
+cdef inline bint holds(const Slot *slot, uint32_t rows, int content) noexcept:
+    """Whether a format of that content shows anything of an entry."""
+    if content == ROWS:
+        return slot.kind == ROW_DATA and rows != 0
+    return content == ALL_ENTRIES or slot.kind != TRANSACTION_BEGIN and slot.kind != TRANSACTION_END
+
+
 # The collector must not take apart a ring, its pool or its segments that are part of a cycle (by `on_put`): views that
 # it finds later still release their segments. So the cycle has to be broken elsewhere. That is why the pool holds no
 # method of its ring: the collector does not take methods apart either.
@@ -568,7 +581,7 @@ cdef class Ring:
 
     def collect(
         self, int64_t start, *, int64_t stop=-1, Py_ssize_t max_entries=0, Py_ssize_t max_bytes=0,
-        Py_ssize_t memory_limit=0, bint ddl_isolation=False, const unsigned char[::1] allowed=None,
+        Py_ssize_t memory_limit=0, bint ddl_isolation=False, int content=0, const unsigned char[::1] allowed=None,
         Verdicts verdicts=None,
     ):
         """The next batch from `start` on. Limits of 0 do not limit. It has at least one entry if there are any.
@@ -580,6 +593,8 @@ cdef class Ring:
             max_bytes: bytes of framed entries at most, unless the first entry alone is larger.
             memory_limit: Canal's MEMSIZE rule: entries are taken while those taken have at most that many bytes.
             ddl_isolation: a DDL entry is returned alone.
+            content: a `sluice.protocol.content.Content`. A batch without any of that is passed over, except a BEGIN at
+                its end, which waits as below.
             allowed: by table number, 1 for the tables that the subscriber wants; others are passed over. Tables beyond
                 its end are wanted. A transaction without other wanted entries is passed over too, once its end is
                 stored; before that, its BEGIN waits, unless a put is blocked.
@@ -592,6 +607,9 @@ cdef class Ring:
         cdef int64_t sequence = start
         cdef int64_t held = -1         # the BEGIN of a transaction without wanted entries so far
         cdef bint is_filtered = allowed is not None or verdicts is not None
+        cdef int64_t begun = -1        # the chosen BEGIN of a transaction whose END is not chosen
+        cdef bint has_content = False
+        cdef bint has_room
         cdef Py_ssize_t length
         cdef Slot *slot
         if stop < 0:
@@ -624,16 +642,30 @@ cdef class Ring:
                 or memory_limit and batch.bytes > memory_limit
                 or ddl_isolation and (slot.kind == DDL or self.at(batch.last).kind == DDL)
             ):
-                batch.complete = True
-                break
+                if has_content:
+                    batch.complete = True
+                    break
+                self.drop(batch, &chosen)
+                begun = -1
             self.choose(batch, &chosen, sequence, verdicts)
+            has_content = has_content or holds(slot, self.extent(sequence, verdicts).rows, content)
+            if slot.kind == TRANSACTION_BEGIN:
+                begun = sequence
+            elif slot.kind == TRANSACTION_END:
+                begun = -1
             sequence += 1
+        # What is stored and not yet shown, or judged, needs no room.
+        has_room = not (self.waiting and stop == self.next)
         if held >= 0:
-            # What is stored and not yet shown, or judged, needs no room.
-            if self.waiting and stop == self.next and not chosen.size():
-                self.choose(batch, &chosen, held, verdicts)
-            else:
+            if has_room or chosen.size():
                 sequence = held
+            else:
+                self.choose(batch, &chosen, held, verdicts)
+                has_content = content == ALL_ENTRIES
+        if not has_content:
+            if begun >= 0 and has_room:
+                sequence = begun
+            self.drop(batch, &chosen)
         batch.stop = sequence
         batch.entries = chosen.size()
         batch.slices = self.slices(chosen.data(), chosen.size(), verdicts)
@@ -784,6 +816,11 @@ cdef class Ring:
         if transactions:               # the range ends here, so what follows would never know
             self.choose(batch, chosen, held, verdicts)
         return stop
+
+    cdef void drop(self, Collected batch, vector[int64_t] *chosen) noexcept:
+        chosen.clear()
+        batch.bytes = batch.rows = batch.execute_ms = 0
+        batch.last = -1
 
     cdef void choose(self, Collected batch, vector[int64_t] *chosen, int64_t sequence, Verdicts verdicts) noexcept:
         cdef Slot *slot = self.at(sequence)

@@ -107,12 +107,18 @@ class Source:
     def join(self, timeout: float | None = None) -> None:
         """Nothing runs."""
 
-    def put(self, count: int = 1, *, size: int = 0, commits: int | None = None, rows: int = 1) -> None:
+    def put(
+        self, count: int = 1, *, size: int = 0, commits: int | None = None, rows: int = 1, transaction: bool = False
+    ) -> None:
         """Put entries, each so many bytes larger. So many of them, the last ones, end a transaction, by default all.
 
-        An entry has so many rows; the first has its number, each further one 1000 more than the one before.
+        An entry has so many rows; the first has its number, each further one 1000 more than the one before. With
+        ``transaction``, a begin comes before them and an end after them.
         """
         staging = Staging()
+        if transaction:
+            commits = 0
+            self._put_edge(staging, EntryType.TRANSACTIONBEGIN, Kind.TRANSACTION_BEGIN)
         for left in reversed(range(count)):
             entry = Entry(entryType=EntryType.ROWDATA)
             entry.header.schemaName, entry.header.tableName = "shop", "goods"
@@ -144,7 +150,28 @@ class Source:
                 next_begin=begin + 100,
             )
             self.count += 1
+        if transaction:
+            self._put_edge(staging, EntryType.TRANSACTIONEND, Kind.TRANSACTION_END, Flag.BOUNDARY)
         assert self.ring.put(staging)
+
+    def _put_edge(self, staging: Staging, entry_type: "EntryType.ValueType", kind: Kind, flags: int = 0) -> None:
+        entry = Entry(entryType=entry_type)
+        entry.header.logfileName = "bin.000001"
+        self.writer.write_framed(entry.SerializeToString())
+        begin = 4 + 100 * self.count
+        staging.add_entry(
+            self.writer,
+            kind,
+            flags=flags,
+            source=self.source,
+            execute_ms=int(time.time() * 1000),
+            event_offset=begin,
+            file=self.file,
+            begin=begin,
+            next_file=self.file,
+            next_begin=begin + 100,
+        )
+        self.count += 1
 
 
 async def start_embedded(folder: Path, **settings: Any) -> tuple[EmbeddedServer, dict[str, Source]]:

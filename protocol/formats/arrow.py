@@ -1,6 +1,7 @@
 """Arrow IPC streams of one record batch, whose schema's metadata says which batch it was."""
 
 from ..canal.arrow import EnvelopeDecoder
+from ..content import Content
 from .format import Encodable, Format, Part
 from .messages import PROTOBUF
 
@@ -24,5 +25,6 @@ ARROW = Format(
     media_type="application/vnd.apache.arrow.stream",
     needs="pyarrow",
     extra="arrow",
+    content=Content.ROWS,
     encode=_encode,
 )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from ..canal.flat import flat_json, flat_ndjson
+from ..content import Content
 from .format import Encodable, Format, Lines, Part, Pieces, summary
 
 
@@ -40,6 +41,7 @@ JSON = Format(
     name="json",
     text='`{"batchId", "from", "to", "entries": [FlatMessage…]}`',
     media_type="application/json",
+    content=Content.CHANGES,
     encode=_json,
     pieces=Pieces(_json_piece, _json_frame),
 )
@@ -48,6 +50,7 @@ NDJSON = Format(
     text='a FlatMessage per line, then a line `{"batchId", "from", "to"}`',
     media_type="application/x-ndjson",
     aliases=("application/ndjson",),
+    content=Content.CHANGES,
     encode=_ndjson,
     in_stream=_ndjson,
     pieces=Pieces(_ndjson_piece, _ndjson_frame),

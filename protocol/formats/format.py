@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Protocol
 
+from ..content import Content
+
 Part = bytes | memoryview
 """A piece of what is written; all pieces, in order, are the whole."""
 
@@ -79,6 +81,8 @@ class Format:
     """The module that it needs ..."""
     extra: str = ""
     """... and the extra of the package that brings it."""
+    content: Content = Content.ENTRIES
+    """What it shows: a batch that is asked for in it has at least one entry of that."""
     moves: bool = False
     """It moves entries unchanged, which takes no time. Other formats are written by a thread."""
     encode: Encode

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...instance.config import BatchMode, InstanceConfig
 from ...instance.serving import Serving, compile_where
+from ...protocol.content import Content
 from ...protocol.errors import BadParameterError, BadPositionError, DestinationStoppedError, SourceChangedError
 from ...protocol.position import Position
 from ...store.batch import Batch
@@ -305,6 +306,7 @@ class Calls(Destinations):
         min_bytes: int | None = None,
         linger: float | None = None,
         wait_full: bool = False,
+        content: Content = Content.ENTRIES,
         session: str | None = None,
     ) -> Batch:
         """Return the next batch, to be acked or rolled back; `EMPTY` when nothing is there in time.
@@ -323,6 +325,7 @@ class Calls(Destinations):
             min_bytes: wait until so many bytes are there, ...
             linger: ... at most so many seconds after the first entry was, and not beyond the timeout.
             wait_full: Canal's rule: wait until ``batch_size`` is reached, or for the timeout.
+            content: what the format shows that is asked for; a batch has at least one entry of it.
             session: token of the session, for clients that have opened one.
 
         Raises:
@@ -365,6 +368,7 @@ class Calls(Destinations):
                     max_bytes=max_bytes or 0,
                     memory_limit=memory_limit,
                     ddl_isolation=config.get_ddl_isolation,
+                    content=content,
                     session=session,
                 )
                 if batch is not None:

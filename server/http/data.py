@@ -9,6 +9,7 @@ from pydantic.alias_generators import to_camel
 
 from ...protocol.errors import DestinationStoppedError
 from ...protocol.formats import JSON, NDJSON
+from ...protocol.formats.format import Format
 from ...store.batch import Batch
 from ...store.snapshot import Selection
 from ..embedded import EmbeddedServer
@@ -58,9 +59,15 @@ class BatchLimits(BaseModel):
     )
 
     async def take(
-        self, embedded: EmbeddedServer, destination: str, client_id: int, seconds: float, session: str | None
+        self,
+        embedded: EmbeddedServer,
+        destination: str,
+        client_id: int,
+        seconds: float,
+        form: Format,
+        session: str | None,
     ) -> Batch:
-        """Take a batch within these limits; wait so many seconds for its first entry."""
+        """Take a batch within these limits to be written in a format; wait so many seconds for its first entry."""
         return await embedded.get_without_ack(
             destination,
             client_id,
@@ -70,6 +77,7 @@ class BatchLimits(BaseModel):
             max_bytes=self.max_bytes,
             min_bytes=self.min_bytes,
             linger=None if self.linger is None else self.linger / 1000,
+            content=form.content,
             session=session,
         )
 
@@ -386,7 +394,7 @@ async def get_without_ack(
         if query.ack is not None:
             what = Ack(position=query.ack) if isinstance(query.ack, str) else Ack(batchId=query.ack)
             await ack(context, destination, client_id, what, query.durable, session)
-        return await query.take(context.embedded, destination, client_id, query.timeout / 1000, session)
+        return await query.take(context.embedded, destination, client_id, query.timeout / 1000, form, session)
 
     async with Listener(request.receive, context.stopping) as listener:
         batch = await listener.wait(work())
@@ -588,6 +596,6 @@ async def stream(
     context.acks.notify((destination, client_id))
 
     async def take(seconds: float) -> Batch:
-        return await query.take(context.embedded, destination, client_id, seconds, token)
+        return await query.take(context.embedded, destination, client_id, seconds, form, token)
 
     return StreamResponse(context, (destination, client_id), take, form, query.window, token, turn)

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from sluice.protocol.canal.flat import flat_json
 from sluice.protocol.canal.rows import decode_rows
+from sluice.protocol.content import Content
 from sluice.protocol.errors import BadPositionError, PurgedError, SourceChangedError, UnknownBatchError
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
@@ -156,6 +158,30 @@ async def test_new_client_may_start_before_the_ring(source: Server, schema: str,
         assert server.instances[NAME].catch_up.count == 0
         fill(source, schema, 21, 21)
         assert await next_ids(server, 2) == [21]
+
+
+@pytest.mark.parametrize("content", [Content.CHANGES, Content.ROWS])
+async def test_every_batch_of_a_reader_has_something_that_its_format_shows(
+    source: Server, schema: str, tmp_path: Path, content: Content
+) -> None:
+    async with serving(source, schema, tmp_path) as server:
+        start = await subscribed(server)
+        fill(source, schema, 1, 20)
+        found: list[int] = []
+        while len(found) < 20:
+            found += await next_ids(server, CLIENT)
+        await server.subscribe(NAME, 2, start=start)
+        await server.ack(NAME, CLIENT, position=server.status(NAME, CLIENT).got)
+        late: list[int] = []
+        while late != found:
+            batch = await server.get_without_ack(NAME, 2, timeout=10, max_entries=1, content=content)
+            data = b"".join(batch.slices)
+            shown = ids(data) if content is Content.ROWS else json.loads(flat_json(batch.slices, batch.batch_id))
+            assert len(shown) == 1, "what shows nothing is passed over"
+            late += ids(data)
+            await server.ack(NAME, 2, batch_id=batch.batch_id)
+        assert (await server.get_without_ack(NAME, 2, timeout=1, content=content)).batch_id == -1
+        await soon(lambda: server.status(NAME, 2).state == "attached")
 
 
 async def test_slow_client_leaves_the_ring_and_joins_it_again_under_load(

@@ -11,6 +11,7 @@ import pytest
 from sluice.protocol import props
 from sluice.protocol.canal.entry_pb2 import Entry
 from sluice.protocol.canal.packet_pb2 import Messages
+from sluice.protocol.content import Content
 from sluice.protocol.errors import (
     BadPositionError,
     FilterError,
@@ -1548,6 +1549,91 @@ class TestPlaceAfterABatch:
         cursors.ack(CLIENT, batch_id, now=NOW)
         with pytest.raises(UnknownBatchError, match=str(batch_id)):
             cursors.place_after(CLIENT, batch_id)
+
+
+class TestContent:
+    """A batch has something that its format shows; what it does not show is passed over."""
+
+    def take(self, cursors: Cursors, content: Content = Content.CHANGES, limit: int = 0) -> Batch | None:
+        return cursors.get(CLIENT, now=NOW, max_entries=limit, content=content)
+
+    def acked(self, cursors: Cursors) -> str:
+        return cursors.status(CLIENT).acked
+
+    @pytest.mark.parametrize("by_position", [False, True])
+    def test_it_is_confirmed_with_the_batch_before_it(self, *, by_position: bool) -> None:
+        cursors, stream = make()
+        cursors.subscribe(CLIENT, now=NOW)
+        put(cursors, stream, b"one", b"two")
+        first = self.take(cursors, limit=2)
+        second = self.take(cursors, limit=1)
+        assert first is not None
+        assert second is not None
+        assert [entries(it.slices) for it in (first, second)] == [[b"begin", b"one"], [b"two"]]
+        assert self.take(cursors) is None
+        assert self.acked(cursors) == str(stream.position(0)), "what was given is not confirmed"
+        cursors.ack(CLIENT, first.batch_id, now=NOW)
+        assert self.acked(cursors) == str(stream.position(2))
+        if by_position:
+            assert cursors.ack_to(CLIENT, Position.parse(second.to), now=NOW)
+        else:
+            cursors.ack(CLIENT, second.batch_id, now=NOW)
+        assert self.acked(cursors) == str(stored(cursors).position) == str(stream.position(4))
+        assert len(cursors.ring) == 0
+
+    def test_it_is_confirmed_at_once_when_nothing_is_outstanding(self) -> None:
+        cursors, stream = make()
+        cursors.subscribe(CLIENT, now=NOW)
+        put(cursors, stream, b"one")
+        cursors.ack(CLIENT, get(cursors, limit=2).batch_id, now=NOW)
+        assert self.take(cursors) is None
+        assert self.acked(cursors) == str(stored(cursors).position) == str(stream.position(3))
+
+    def test_it_comes_with_what_comes_again_after_a_rollback(self) -> None:
+        cursors, stream = make()
+        cursors.subscribe(CLIENT, now=NOW)
+        put(cursors, stream, b"one")
+        self.take(cursors, limit=2)
+        assert self.take(cursors) is None
+        cursors.rollback(CLIENT, now=NOW)
+        assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]
+
+    def test_a_begin_waits_for_what_follows_unless_the_ring_is_full(self) -> None:
+        cursors, stream = make(size=4)
+        cursors.subscribe(CLIENT, now=NOW)
+        stream.stage(b"begin", Kind.TRANSACTION_BEGIN)
+        stream.put()
+        assert self.take(cursors) is None
+        assert self.acked(cursors) == str(stream.position(0))
+        stream.stage(b"one", Kind.ROW_DATA, ("shop", "orders"))
+        stream.stage(b"end", Kind.TRANSACTION_END, boundary=True)
+        stream.put()
+        found = self.take(cursors)
+        assert found is not None
+        assert entries(found.slices) == [b"begin", b"one", b"end"]
+        cursors.ack(CLIENT, found.batch_id, now=NOW)
+        stream.stage(b"begin", Kind.TRANSACTION_BEGIN)
+        for _ in range(4):
+            stream.stage(b"statement", Kind.QUERY)
+        putting = threading.Thread(target=stream.put)
+        putting.start()
+        eventually(lambda: cursors.ring.waiting)
+        assert self.take(cursors, Content.ROWS) is None
+        putting.join(10)
+        assert not putting.is_alive(), "what has no rows holds nothing up"
+
+    def test_rows_are_all_that_some_formats_show(self) -> None:
+        cursors, stream = make()
+        cursors.subscribe(CLIENT, now=NOW)
+        stream.stage(b"alter", Kind.DDL, ("shop", "orders"), boundary=True)
+        put(cursors, stream, b"one")
+        found = self.take(cursors, Content.ROWS, limit=1)
+        assert found is not None
+        assert entries(found.slices) == [b"one"]
+        cursors.rollback(CLIENT, now=NOW)
+        found = self.take(cursors, Content.CHANGES, limit=1)
+        assert found is not None
+        assert entries(found.slices) == [b"alter"]
 
 
 def test_what_is_to_be_acked_next_is_what_was_given_first_and_in_that_order() -> None:

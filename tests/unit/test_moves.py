@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from sluice.protocol.content import Content
 from sluice.protocol.errors import BadPositionError, GapError
 from sluice.protocol.position import Position
 from sluice.store.batch import Batch, RangeLimits
@@ -160,6 +161,14 @@ class TestAGap:
         assert batch.from_ == batch.to == str(self.begin)
         assert text.endswith(f"to {self.begin}: purge (the source has purged it)")
         assert entries(get(cursors, 3).slices) == [b"begin", b"one", b"end"]
+
+    def test_is_not_told_in_a_format_of_rows_and_stays_open(self, cursors: Cursors) -> None:
+        store(cursors)
+        batch = cursors.get(CLIENT, now=NOW, max_entries=3, content=Content.ROWS)
+        assert batch is not None
+        assert entries(batch.slices) == [b"begin", b"one", b"end"]
+        cursors.ack(CLIENT, batch.batch_id, now=NOW)
+        assert only(cursors).state is MoveState.OPEN
 
     def test_is_told_again_until_the_marker_is_acked(self, cursors: Cursors) -> None:
         store(cursors)

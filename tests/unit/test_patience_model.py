@@ -16,6 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from sluice.protocol.content import Content
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
 from sluice.store.cursor import StoredClient, earliest
@@ -360,7 +361,8 @@ class PatienceMachine(RuleBasedStateMachine):
                 self.get(client_id, client, 3)
 
     def get(self, client_id: int, client: Client, limit: int) -> bool:
-        batch = self.cursors.get(client_id, max_entries=limit, now=self.now)
+        content = Content.CHANGES if client_id % 2 else Content.ENTRIES
+        batch = self.cursors.get(client_id, max_entries=limit, content=content, now=self.now)
         if batch is None:
             self.lose_if_out(client_id, client)
             return False
@@ -370,6 +372,7 @@ class PatienceMachine(RuleBasedStateMachine):
         assert not self.rows(client.filter, client.got, start), "nothing is left out"
         found = [int(index) for index in re.findall(rb"\d:(\d+);", b"".join(batch.slices))]
         assert found == self.rows(client.filter, start, end)
+        assert found or content is Content.ENTRIES
         if client.restarted:
             client.confirmed, client.restarted = min(client.confirmed, start), False
         assert all(index >= client.confirmed for index in found), "nothing that was confirmed comes again"

@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from sluice.protocol.content import Content
 from sluice.protocol.errors import AckOutOfOrderError, NotSubscribedError, UnknownBatchError
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
@@ -179,6 +180,7 @@ class RingMachine(RuleBasedStateMachine):
                 self.writer,
                 entry.kind,
                 table=entry.table,
+                rows=int(entry.kind is Kind.ROW_DATA),
                 flags=Flag.BOUNDARY if entry.boundary else 0,
                 source=source,
                 file=file,
@@ -251,17 +253,25 @@ class RingMachine(RuleBasedStateMachine):
         if durable:
             self.unstored.clear()
 
-    @rule(client_id=CLIENTS, limit=st.integers(1, 8))
-    def get(self, client_id: int, limit: int) -> None:
+    def shown(self, index: int, content: Content) -> bool:
+        """Whether a format of that content shows an entry."""
+        return content is Content.ENTRIES or self.entries[index].kind is Kind.ROW_DATA
+
+    @rule(client_id=CLIENTS, limit=st.integers(1, 8), content=st.sampled_from(Content))
+    def get(self, client_id: int, limit: int, content: Content) -> None:
         client = self.clients.get(client_id)
         if client is None:
             with pytest.raises(NotSubscribedError):
                 self.cursors.get(client_id, now=self.now)
             return
-        expected = self.visible(client.get, TABLES[client.filter])[:limit]
-        batch = self.cursors.get(client_id, max_entries=limit, now=self.now)
+        visible = self.visible(client.get, TABLES[client.filter])
+        pieces = [visible[at : at + limit] for at in range(0, len(visible), limit)]
+        expected = next((it for it in pieces if any(self.shown(index, content) for index in it)), [])
+        batch = self.cursors.get(client_id, max_entries=limit, content=content, now=self.now)
         if batch is None:
             assert expected == [] or client_id in self.unstored
+            if client_id not in self.unstored:
+                self.pass_over(client_id, client, visible)
             return
         assert client_id not in self.unstored, "nothing is given before the jump before it is stored"
         assert b"".join(batch.slices) == b"".join(self.entries[index].data for index in expected)
@@ -275,11 +285,24 @@ class RingMachine(RuleBasedStateMachine):
         client.marks.append(mark)
         client.get = mark.end
 
+    def pass_over(self, client_id: int, client: Client, unseen: list[int]) -> None:
+        """Move on over what the format does not show: it is confirmed with the marks before it, or at once."""
+        status = self.cursors.status(client_id)
+        if status.got:
+            client.get = max(client.get, index_of(Position.parse(status.got)))
+        left = [index for index in unseen if index >= client.get]
+        assert all(self.entries[index].kind is Kind.TRANSACTION_BEGIN for index in left[:1])
+        assert len(left) <= 1, "only a BEGIN at the end waits"
+        if not client.marks:
+            client.ack = max(client.ack, client.get)
+
     def confirm(self, client: Client, mark: Outstanding) -> None:
         self.old_ids.add(mark.batch.batch_id)
         client.marks.remove(mark)
         client.ack = max(client.ack, mark.end)
         client.get = max(client.get, client.ack)
+        if not client.marks:
+            client.ack = client.get
         client.overlapping = client.overlapping and bool(client.marks)
 
     @rule(client_id=CLIENTS)

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -238,6 +239,21 @@ class TestFormats:
         response = await api.post("getWithoutAck", headers=ARROW)
         rows = pa.ipc.open_stream(response.body).read_all()
         assert (rows.num_rows, rows.schema.metadata[b"batchId"]) == (0, b"-1")
+
+    @pytest.mark.parametrize("accept", [None, NDJSON, ARROW])
+    async def test_a_batch_has_a_change_and_what_has_none_is_acked_with_it(
+        self, api: Api, accept: Mapping[str, str] | None
+    ) -> None:
+        api.source.put(transaction=True)
+        first = await api.post("getWithoutAck?maxEntries=1", headers=accept or {})
+        if accept is ARROW:
+            assert pa.ipc.open_stream(first.body).read_all().num_rows == 1
+        else:
+            assert b'"data":[{"id":"1"}]' in first.body.replace(b" ", b"")
+        assert (await api.post("getWithoutAck", headers=accept or {})).headers["Sluice-Batch-Id"] == "-1"
+        await api.ack(int(first.headers["Sluice-Batch-Id"]))
+        status = (await api.call("GET", CLIENT)).json()
+        assert (status["acked"], status["lag"]["entries"]) == ("101/bin.000001@1700000000:304:0", 0)
 
     async def test_what_the_server_cannot_write_is_not_acceptable_and_takes_no_batch(self, api: Api) -> None:
         api.source.put()

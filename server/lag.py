@@ -67,7 +67,7 @@ def explain(destination: DestinationStatus, client: ClientStatus, now: float | N
         return Explanation(
             Stage.CLIENT,
             f"{len(client.marks)} batches with {client.given.rows} rows are given and not acked,"
-            f" {client.waiting.rows} rows wait after them",
+            f" {'at least ' if client.state == 'catching-up' else ''}{client.waiting.rows} rows wait after them",
         )
     if client.waiting.entries:
         idle = time.monotonic() - client.last_active

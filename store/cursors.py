@@ -1118,7 +1118,7 @@ class Cursors:
 
     def status(self, client_id: int) -> ClientStatus:
         """Return the status of a client. Raises `NotSubscribedError`."""
-        return self._subscriber(client_id).status()
+        return self._subscriber(client_id).status(self.track)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from .status import Lag
 from .track import Chosen, Executed, Track, Wanted, WantedSlots
 
 if TYPE_CHECKING:
-    from .ring import Place, SlotView
+    from .ring import Place, Ring, SlotView
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,11 @@ class Reading:
 
     def lag(self, start: int, stop: int) -> Lag:
         """Return how much it is given between two slots."""
-        ring = self.track.ring
-        transactions, entries, rows, size = ring.measure(start, stop, **self.chosen())
-        oldest = ring.slot(start).execute_ms if entries else 0
-        return Lag(transactions, entries, rows, size, oldest)
+        return lag(self.track.ring, start, stop, self.chosen())
+
+
+def lag(ring: "Ring", start: int, stop: int, chosen: Chosen) -> Lag:
+    """Return how much of what is chosen is between two slots of a ring."""
+    transactions, entries, rows, size = ring.measure(start, stop, **chosen)
+    oldest = ring.slot(start).execute_ms if entries else 0
+    return Lag(transactions, entries, rows, size, oldest)

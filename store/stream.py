@@ -70,6 +70,16 @@ class Stream(Track):
                 raise
             return None
 
+    def from_place(self, place: Position | None) -> int:
+        """Return the first slot after a place: the first of all if that is before the ring, or unknown."""
+        if place is None:
+            return self.ring.first
+        try:
+            found = self.sequence_of(place)
+        except (GoneError, SourceChangedError):
+            return self.ring.first
+        return self.ring.next if found is None else found
+
     def has_time(self, milliseconds: int, unix_time: float) -> bool:
         """Whether the ring has all since a time, in ms since 1970, or that is still to come, at ``unix_time`` (s)."""
         ring = self.ring

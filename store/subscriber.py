@@ -14,7 +14,7 @@ from ..protocol.errors import (
 from ..protocol.position import Position
 from .batch import LateRows
 from .cursor import Cursor, StoredClient
-from .reading import Mark, Reading
+from .reading import Mark, Reading, lag
 from .snapshot import Snapshots
 from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served, Starting, State
 from .status import NO_LAG, ClientStatus, Lag
@@ -62,6 +62,7 @@ class Subscriber:
         self.session: str | None = None
         self._goes_back = False  # it needs the ring from its durable cursor on, as long as that has room
         self._slots: WantedSlots | None = None  # of the ring that it would read
+        self._later: WantedSlots | None = None  # of the destination's ring, while it reads another one
         self._attempt = 0  # how many gets the session has given up
         self._cursor = stored.cursor  # as last stored, or when it came to the ring that it reads
 
@@ -189,7 +190,7 @@ class Subscriber:
 
     def select(self, filter_text: str, where: str, wanted: Wanted) -> None:
         """Read with another filter and condition from here on."""
-        self.filter, self.where, self.wanted, self._slots = filter_text, where, wanted, None
+        self.filter, self.where, self.wanted, self._slots, self._later = filter_text, where, wanted, None, None
         if isinstance(self.state, Served):
             self.state.reading.select(wanted)
 
@@ -375,7 +376,25 @@ class Subscriber:
         more = self.expire_after, tuple(self.late), self.memory, self.snapshots.stored(), self.protected
         return StoredClient(self.client_id, self.filter, self.cursor, *more, self.where, self.output, self.refused)
 
-    def status(self) -> ClientStatus:
+    def _after_readers(self, stream: Stream) -> Lag:
+        """Return how much the destination's ring holds of what comes after what its reader has read so far.
+
+        It may be less: there a condition on rows is not judged for it.
+        """
+        state = self.state
+        if isinstance(state, Meeting):
+            start = state.meet
+        elif isinstance(state, CatchingUp):
+            start = stream.from_place(state.track.end)
+        elif isinstance(state, Behind | Starting):
+            start = stream.from_place(state.resume.position)
+        else:
+            return NO_LAG
+        if self._later is None or self._later.ring is not stream.ring:
+            self._later = WantedSlots(stream.ring, Wanted(self.wanted.tables))
+        return lag(stream.ring, start, max(start, stream.shown), self._later.chosen())
+
+    def status(self, stream: Stream) -> ClientStatus:
         """Return its place and its state."""
         cursor, state, served = self.cursor, self.state, self.served
         error = state.error if isinstance(state, Gone) else None
@@ -396,7 +415,7 @@ class Subscriber:
             got=got,
             marks=list(self.marks),
             given=given,
-            waiting=waiting,
+            waiting=waiting + self._after_readers(stream),
             last_active=self.last_active,
             called=self.called,
             protected=self.protected,

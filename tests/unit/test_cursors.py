@@ -842,6 +842,37 @@ def test_a_client_whose_reader_has_passed_the_stream_counts_as_held_back() -> No
         assert cursors.behind.keys() == {2}
 
 
+def test_what_the_ring_holds_waits_for_a_client_that_catches_up_too() -> None:
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table, catches_up=True)
+    stream, reader = Stream(cursors.ring, events=9), Stream(Ring(64))
+    cursors.begin(stream.end, MariadbGtidSet())
+    cursors.subscribe(2, now=NOW)
+    cursors.restore(StoredClient(1, "", Cursor.at(stream.position(3))), NOW)
+    put(cursors, stream, b"three", b"four")
+
+    def waiting() -> tuple[str, int, int]:
+        status = cursors.status(1)
+        return status.state, status.waiting.rows, status.waiting.transactions
+
+    assert waiting() == ("catching-up", 2, 1)
+    cursors.catch_up(1, Track(reader.ring))
+    assert waiting() == ("catching-up", 2, 1), "its reader has not begun"
+    for row in (b"zero", b"one"):
+        reader.transaction(row)
+    reader.put()
+    cursors.advance(NOW)
+    assert waiting() == ("catching-up", 3, 2)
+    reader.transaction(b"two")
+    reader.transaction(b"three", b"four")
+    reader.put()
+    cursors.advance(NOW)
+    assert waiting() == ("catching-up", 4, 3), "what reader and ring both have is counted once"
+    confirm(cursors, 1)
+    cursors.advance(NOW)
+    assert waiting() == ("attached", 0, 0)
+    assert cursors.status(2).waiting.rows == 2
+
+
 @pytest.mark.parametrize("catches_up", [False, True], ids=["gone", "behind"])
 def test_a_client_that_the_ring_does_not_serve_does_not_count_as_held_back(catches_up: bool) -> None:
     cursors = Cursors(Ring(4), epoch=1, compile_filter=one_table, detach_after=10.0, catches_up=catches_up)

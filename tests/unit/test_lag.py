@@ -117,6 +117,8 @@ def test_changes_that_are_not_asked_for_are_the_lag_of_the_client(monkeypatch: p
 
 def test_a_client_that_left_the_ring_and_one_that_waits_for_the_stream_say_so() -> None:
     assert explain(destination(), client(state="gone", error="it left"), NOW).text == "it left"
+    behind = client(state="catching-up", marks=[5], given=AMOUNT)
+    assert explain(destination(), behind, NOW).text.endswith("not acked, at least 0 rows wait after them")
     assert "read again" in explain(destination(), client(state="catching-up"), NOW).text
     assert explain(destination(), client(state="ahead"), NOW).stage == Stage.PARSER
 

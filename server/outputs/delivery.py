@@ -172,14 +172,24 @@ class Delivery:
             failed, _others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             await next(iter(failed))
         finally:
-            for task in tasks:
-                task.cancel()
-            self._target.abandon()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            closing = asyncio.ensure_future(self._run(self._sender, self._target.close))
-            _done, late = await asyncio.wait([closing], timeout=ENDING)
-            if late:
-                logger.warning("output %s: the other side keeps it from ending", output.name, extra=self._where)
+            ending = asyncio.create_task(self._end(tasks), name=f"end of {output}")
+            try:
+                await asyncio.shield(ending)
+            except asyncio.CancelledError:  # stopped while it ends after an error
+                await ending
+                raise
+
+    async def _end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Send nothing more, and close the target."""
+        for task in tasks:
+            task.cancel()
+        self._target.abandon()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        closing = asyncio.ensure_future(self._run(self._sender, self._target.close))
+        _done, late = await asyncio.wait([closing], timeout=ENDING)
+        if late:
+            text = "output %s: the other side keeps it from ending"
+            logger.warning(text, self.output.name, extra=self._where)
 
     async def _subscribe(self) -> None:
         """Be the client, first of all: it holds what the output is due until that can be delivered."""

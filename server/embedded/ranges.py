@@ -67,12 +67,14 @@ class Ranges(Destinations):
             BadPositionError: a text is not a position.
             NotSubscribedError: the client has not subscribed.
             OwnedError: an output owns it, and somebody else calls.
+            GapError: the client is to be told of a gap, which a range cannot.
             StaleSessionError: a newer session took over.
             GoneError: the position is older than what is stored.
             PurgedError: the source no longer has what follows it.
             ReshapedError: nor has the log, and the source would give something else than was delivered.
             SourceChangedError: it belongs to another source or history.
         """
+        # Long: half of it says what the arguments mean.
         instance = self._admit(destination, client_id, "position", session)
         begin = Position.parse(after)
         limits = RangeLimits(Position.parse(until) if until else None, max_rows or 0, max_bytes or 0)

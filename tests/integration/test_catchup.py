@@ -445,7 +445,7 @@ async def test_configured_reset_goes_on_after_a_gap_when_no_place_is_left(
         fill(source, schema, 3, 3)
         await soon(lambda: all(server.status(NAME, client).waiting.rows == 1 for client in kept))
         for client, place in kept.items():
-            marker, batch = [await server.get_without_ack(NAME, client) for _ in range(2)]
+            marker, batch = [await server.get_without_ack(NAME, client, timeout=10) for _ in range(2)]
             begin = server.destination_status(NAME).gaps[client][0].after
             assert (ids(data := b"".join(marker.slices)), marker.from_, marker.to) == ([], begin, begin)
             assert f"changes from {place} to {begin}: purge".encode() in data

@@ -1,17 +1,19 @@
 """The list of what was changed at a destination: by whom, from where, when, and from which place to which."""
 
 import json
+import threading
 from collections import deque
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..protocol.errors import ConfigError
-from .files import make_private_folder, open_private
+from .files import append_lines
 
 MOST_BYTES = 4 << 20
 """Bytes of a file of the list; the one before it is kept, too."""
 LONGEST_TEXT = 1000
 """Characters of a text in it."""
+_keeping = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +46,13 @@ def path_of(data_dir: Path, destination: str) -> Path:
 
 
 def keep(path: Path, change: Change) -> None:
-    """Add to the list. A full file takes the place of the one before it. Raises OSError."""
+    """Add to the list; durable when it returns. A full file takes the place of the one before it. Raises OSError."""
     items = {key: it for key, it in asdict(change).items() if it not in ("", None)}
-    line = json.dumps({key: it[:LONGEST_TEXT] if isinstance(it, str) else it for key, it in items.items()})
-    make_private_folder(path.parent)
-    if path.exists() and path.stat().st_size > MOST_BYTES:
-        path.replace(_before(path))
-    with open_private(path, "ab") as file:
-        # A line that a crash has cut ends here, so that it takes no other with it.
-        file.write((b"\n" if file.tell() else b"") + line.encode())
+    line = {key: it[:LONGEST_TEXT] if isinstance(it, str) else it for key, it in items.items()}
+    with _keeping:  # two threads would put a new file in the place of the one before
+        if path.exists() and path.stat().st_size > MOST_BYTES:
+            path.replace(_before(path))
+        append_lines(path, [line])
 
 
 def read(path: Path, most: int) -> list[Change]:

@@ -1,7 +1,9 @@
-"""Files and folders that only the user of the server may read: cursors, and rows in quarantine."""
+"""Files and folders that only the user of the server may read: cursors, rows in quarantine, lists of what was done."""
 
 import contextlib
+import json
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +27,17 @@ def open_private(path: Path, mode: str, **options: Any) -> IO[Any]:
     """Open a file as `open` does, and restrict it to its owner. Raises OSError."""
     restrict(path)
     return open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600), **options)
+
+
+def append_lines(path: Path, items: Iterable[Mapping[str, Any]]) -> None:
+    """Add lines of JSON to a list; they are durable when it returns. Raises OSError."""
+    make_private_folder(path.parent)
+    with open_private(path, "ab") as file:
+        # A line that a crash has cut ends here, so that it takes no other with it.
+        begin = b"\n" if file.tell() else b""
+        file.write(begin + b"".join(json.dumps(it).encode() + b"\n" for it in items))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def restrict(path: Path) -> None:

@@ -1,13 +1,12 @@
 """The durable list of changes that an output has left out, as it was configured to."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..protocol.errors import ConfigError
-from .files import make_private_folder, open_private
+from .files import append_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +29,7 @@ def path_of(data_dir: Path, destination: str) -> Path:
 
 def keep(path: Path, items: Sequence[Skipped]) -> None:
     """Add to the list; durable when it returns. Raises OSError."""
-    make_private_folder(path.parent)
-    with open_private(path, "ab") as file:
-        # A line that a crash has cut ends here, so that it takes no other with it.
-        begin = b"\n" if file.tell() else b""
-        file.write(begin + b"".join(json.dumps(asdict(it)).encode() + b"\n" for it in items))
-        file.flush()
-        os.fsync(file.fileno())
+    append_lines(path, map(asdict, items))
 
 
 def read(path: Path) -> list[Skipped]:

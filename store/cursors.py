@@ -462,10 +462,6 @@ class Cursors:
         self._changed.add(client_id)
         return end
 
-    def confirm_gaps(self, client_id: int) -> int:
-        """Confirm what a client did not get, also one that has left; return how many jumps nobody had confirmed."""
-        return self.gate.confirm(client_id)
-
     def unsubscribe(self, client_id: int, *, by: By = NOBODY, held: bool = True) -> None:
         """Remove a client and its cursor; its gaps are confirmed by that. ``held`` is as for `seek`.
 

@@ -135,10 +135,9 @@ class Gate:
 
     def __init__(self, stored: Mapping[int, Sequence[Move]] | None = None) -> None:
         self._moves = {client_id: tuple(moves) for client_id, moves in (stored or {}).items() if moves}
-        self._changed: set[int] = set()
-        self._under_way: set[int] = set()
-        self._jumped: set[int] = set()
-        self._storing: set[int] = set()
+        # Of clients whose jumps are to be stored, or are being stored: whether a new one is among them.
+        self._changed: dict[int, bool] = {}
+        self._under_way: dict[int, bool] = {}
 
     @property
     def moves(self) -> Mapping[int, tuple[Move, ...]]:
@@ -171,8 +170,7 @@ class Gate:
         """Write a jump down. Nothing after it may be given before that is stored (`is_stored`)."""
         moves = self._moves.get(client_id, ())
         short = replace(move, who=move.who[:LONGEST_DETAIL], detail=move.detail[:LONGEST_DETAIL])
-        self._set(client_id, _shortened((*moves, short)))
-        self._jumped.add(client_id)
+        self._set(client_id, _shortened((*moves, short)), is_new=True)
         if move.has_left:
             self._forget_left()
 
@@ -205,26 +203,27 @@ class Gate:
 
     def is_stored(self, client_id: int) -> bool:
         """Whether all jumps of a client are stored."""
-        return client_id not in self._jumped and client_id not in self._storing
+        return not (self._changed.get(client_id) or self._under_way.get(client_id))
 
     def take_changes(self) -> dict[int, tuple[Move, ...]]:
         """Return the jumps of the clients where these have changed since the last call, to be stored: all of each."""
-        self._under_way, self._changed = self._changed, set()
-        self._storing, self._jumped = self._jumped, set()
+        self._under_way, self._changed = self._changed, {}
         return {client_id: self._moves.get(client_id, ()) for client_id in self._under_way}
 
     def end_store(self, *, durable: bool) -> None:
         """Say that what was taken is stored; or that it could not be, so that it counts as changed again."""
-        if not durable:
-            self._changed |= self._under_way
-            self._jumped |= self._storing
-        self._under_way, self._storing = set(), set()
+        under_way, self._under_way = self._under_way, {}
+        for client_id, is_new in () if durable else under_way.items():
+            self._change(client_id, is_new=is_new)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _set(self, client_id: int, moves: tuple[Move, ...]) -> None:
+    def _set(self, client_id: int, moves: tuple[Move, ...], *, is_new: bool = False) -> None:
         self._moves[client_id] = moves
-        self._changed.add(client_id)
+        self._change(client_id, is_new=is_new)
+
+    def _change(self, client_id: int, *, is_new: bool = False) -> None:
+        self._changed[client_id] = is_new or self._changed.get(client_id, False)
 
     def _replace(self, client_id: int, chosen: Callable[[Move], bool], state: MoveState) -> int:
         moves = self._moves.get(client_id, ())
@@ -238,7 +237,7 @@ class Gate:
         left = [it for it, moves in self._moves.items() if moves[-1].has_left and not any(one.is_gap for one in moves)]
         for client_id in sorted(left, key=lambda it: self._moves[it][-1].time)[: max(0, len(left) - MOST_LEFT)]:
             del self._moves[client_id]
-            self._changed.add(client_id)
+            self._change(client_id)
 
 
 def _shortened(moves: tuple[Move, ...]) -> tuple[Move, ...]:

@@ -216,7 +216,7 @@ class Calls(Destinations):
         An output that such a marker stops goes on. The client may have left.
         """
         instance = self._running(destination)
-        confirmed = instance.cursors.confirm_gaps(client_id)
+        confirmed = instance.gate.confirm(client_id)
         instance.wake()
         await instance.flush()
         if confirmed:

@@ -181,8 +181,8 @@ class TestAGap:
         assert entries(get(cursors).slices)[1] == b"one"
 
     def test_is_confirmed_with_or_without_the_marker(self, cursors: Cursors) -> None:
-        assert cursors.confirm_gaps(CLIENT) == 1
-        assert cursors.confirm_gaps(CLIENT) == 0
+        assert cursors.gate.confirm(CLIENT) == 1
+        assert cursors.gate.confirm(CLIENT) == 0
         assert only(cursors).state is MoveState.CONFIRMED
         store(cursors)
         assert entries(get(cursors).slices)[1] == b"one"
@@ -210,7 +210,7 @@ class TestAGap:
     def test_a_range_is_refused_until_it_is_confirmed(self, cursors: Cursors) -> None:
         with pytest.raises(GapError, match=r"client 1001 does not get changes from .*: purge"):
             cursors.mark_range(CLIENT, self.begin, RangeLimits(), now=NOW)
-        cursors.confirm_gaps(CLIENT)
+        cursors.gate.confirm(CLIENT)
         store(cursors)
         found = cursors.mark_range(CLIENT, self.begin, RangeLimits(), now=NOW)
         assert found is not None

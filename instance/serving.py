@@ -61,6 +61,8 @@ OLDEST_START = "oldest"
 """Where a client may begin: the oldest place that ring, log or source have."""
 REFUSED_AGAIN = 60.0
 """Seconds after which it is kept again that a call on an output's client was refused."""
+PATIENCE = 3.0
+"""Seconds in which the source has to say whether it still has what a cursor is moved over."""
 BEGINNING = 5.0
 """Seconds that a subscription waits for the source to say where the stream begins."""
 
@@ -517,15 +519,16 @@ class Serving(ABC):
         )
 
     async def holds(self, client_id: int) -> bool:
-        """Whether log or source still have what comes after a client's cursor; what is not known counts as lost."""
+        """Whether log or source still have what comes after a cursor; what is not known in time counts as lost."""
         cursor = self.cursors.cursor(client_id)
         if cursor is None or cursor.position is None:
             return False
         if self.cursors.track.is_logged(cursor):
             return True
         try:
-            oldest = (await self._oldest()).position
-        except SluiceError:
+            async with asyncio.timeout(PATIENCE):
+                oldest = (await self._oldest()).position
+        except (SluiceError, TimeoutError):
             return False
         return oldest is not None and oldest.is_comparable(cursor.position) and oldest <= cursor.position
 

@@ -133,23 +133,8 @@ class Source:
             change.sql = "." * size
             entry.storeValue = change.SerializeToString()
             self.writer.write_framed(entry.SerializeToString())
-            begin = 4 + 100 * self.count
-            staging.add_entry(
-                self.writer,
-                Kind.ROW_DATA,
-                event_type=EventType.INSERT,
-                flags=Flag.BOUNDARY if commits is None or left < commits else 0,
-                table=self.table,
-                rows=rows,
-                source=self.source,
-                execute_ms=int(time.time() * 1000),
-                event_offset=begin,
-                file=self.file,
-                begin=begin,
-                next_file=self.file,
-                next_begin=begin + 100,
-            )
-            self.count += 1
+            flags = Flag.BOUNDARY if commits is None or left < commits else 0
+            self._add(staging, Kind.ROW_DATA, flags, event_type=EventType.INSERT, table=self.table, rows=rows)
         if transaction:
             self._put_edge(staging, EntryType.TRANSACTIONEND, Kind.TRANSACTION_END, Flag.BOUNDARY)
         assert self.ring.put(staging)
@@ -158,6 +143,9 @@ class Source:
         entry = Entry(entryType=entry_type)
         entry.header.logfileName = "bin.000001"
         self.writer.write_framed(entry.SerializeToString())
+        self._add(staging, kind, flags)
+
+    def _add(self, staging: Staging, kind: Kind, flags: int, **more: int) -> None:
         begin = 4 + 100 * self.count
         staging.add_entry(
             self.writer,
@@ -170,6 +158,7 @@ class Source:
             begin=begin,
             next_file=self.file,
             next_begin=begin + 100,
+            **more,
         )
         self.count += 1
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sluice.instance import serving
 from sluice.instance.columns import SourceColumn
 from sluice.instance.config import BatchMode, InstanceConfig
 from sluice.instance.meta.base import InUse
@@ -207,6 +208,22 @@ async def test_a_subscription_does_not_wait_for_a_source_that_cannot_be_reached(
     await setup.server.start(NAME)
     async with asyncio.timeout(1):
         assert (await setup.server.subscribe(NAME, CLIENT))["position"] == ""
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_cursor_is_moved_also_if_the_source_does_not_say_what_it_still_has(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, *, answers: bool
+) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    setup.parser.write(b"one")
+    moved = threading.Event()
+    if not answers:
+        monkeypatch.setattr(serving, "PATIENCE", 0.05)
+        monkeypatch.setattr(setup.parser, "find_place", lambda _: moved.wait(60))
+    move = await setup.server.seek(NAME, CLIENT, "latest")
+    moved.set()
+    assert move is not None
+    assert move.held is answers
 
 
 async def test_get_returns_at_once_what_is_there(setup: Setup) -> None:

@@ -13,7 +13,7 @@ from ..protocol.position import Position
 from .batch import Range, RangeLimits
 from .cursor import Cursor
 from .moves import Move
-from .ring import Flag
+from .ring import Collected, Flag
 from .snapshot import Given, Windows
 from .status import Lag
 from .track import Chosen, Executed, Track, Wanted, WantedSlots
@@ -96,7 +96,7 @@ class Reading:
         ring = self.track.ring
         at = self.slots.reach(self.get, ring.next)
         error = None if self.marks else self.slots.refusal(at)
-        if error is None or ring.collect(self.get, stop=at, max_entries=1, **self.chosen()).entries:
+        if error is None or self.first_wanted(self.get, at).entries:
             return None
         return error
 
@@ -180,11 +180,15 @@ class Reading:
         self.boundary = ring.slot(boundary)
         return True
 
+    def first_wanted(self, start: int, stop: int) -> Collected:
+        """Return the first entry that it would be given of the slots [start, stop), if there is one."""
+        return self.track.ring.collect(start, stop=stop, max_entries=1, **self.chosen())
+
     def unwanted_up_to(self, stop: int) -> int:
         """Return the slot up to which, ``stop`` at most, it has confirmed all that it is given."""
         if self.marks or self.ack >= stop:
             return self.ack
-        found = self.track.ring.collect(self.get, stop=stop, max_entries=1, **self.chosen())
+        found = self.first_wanted(self.get, stop)
         return self.get if found.entries else found.stop
 
     def pass_over(self, position: Position, stop: int) -> None:

@@ -209,7 +209,10 @@ class Subscriber:
         if not (isinstance(self.state, Served) and isinstance(state, Served)):
             return None
         mine, other = self.state.reading, state.reading
-        return mine.lag(mine.ack, other.get) if mine.track is other.track and mine.ack <= other.get else None
+        if mine.track is not other.track or mine.ack > other.get:
+            return None
+        # The begin and end of a transaction without a row for it are no reason to give anything.
+        return mine.lag(mine.ack, other.get) if mine.first_wanted(mine.ack, other.get).entries else NO_LAG
 
     def locate(self, position: Position) -> int | None:
         """Return the slot of `Reading.locate`; of one that is not served, of `Track.sequence_of`."""

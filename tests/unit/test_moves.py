@@ -76,6 +76,13 @@ class TestWhatIsWrittenDown:
         cursors.seek(CLIENT, "latest", memory="", now=NOW, by=ALICE, is_confirmed=True)
         assert not cursors.gate.moves
 
+    def test_a_cursor_that_was_moved_over_transactions_without_a_row_for_it_is_not(
+        self, cursors: Cursors, stream: Stream
+    ) -> None:
+        cursors.subscribe(CLIENT, filter_text="shop.other", now=NOW)
+        cursors.seek(CLIENT, str(stream.position(6)), memory="", now=NOW, by=ALICE)
+        assert not cursors.gate.moves
+
     def test_a_transaction_that_was_skipped_is(self, cursors: Cursors, stream: Stream) -> None:
         cursors.skip(CLIENT, stream.position(4), now=NOW, by=ALICE)
         found = only(cursors)

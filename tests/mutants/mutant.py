@@ -309,8 +309,10 @@ class _Finder(ast.NodeVisitor):
     def _replace(self, node: ast.expr | ast.stmt, new: str) -> None:
         self._add(self._offset(node.lineno, node.col_offset), self._source(node), new)
 
-    def _source(self, node: ast.AST) -> str:
-        return ast.get_source_segment(self.text, node) or ""
+    def _source(self, node: ast.expr | ast.stmt) -> str:
+        # `ast.get_source_segment` splits the whole text for each node.
+        begin = self._offset(node.lineno, node.col_offset)
+        return self.text[begin : self._offset(node.end_lineno, node.end_col_offset)]
 
     def _offset(self, line: int | None, column: int | None) -> int:
         """Return the place in the text; the columns of a tree are counted in bytes."""

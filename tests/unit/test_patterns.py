@@ -9,10 +9,13 @@ import re2
 from sluice.instance.sink.filters import TableFilter
 from sluice.instance.sink.patterns import MAX_WEIGHT, Matcher, translate
 from sluice.protocol.errors import FilterError
+from tests.effort import times
 from tests.patterns import Patterns
 
-NAMES = [chr(code) for code in range(0x10000) if not 0xD800 <= code < 0xE000]
-"""Every character that may be in a name."""
+NAMES = [
+    chr(code) for code in range(0x10000) if not 0xD800 <= code < 0xE000 and (code < 0x600 or code % times(7, 1) == 0)
+]
+"""Characters that may be in a name: every one in `make test-all`."""
 
 
 def matched(pattern: str, names: list[str]) -> list[str]:
@@ -28,7 +31,7 @@ def matched_by_python(pattern: str, names: list[str]) -> list[str]:
 # --- what they mean --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(times(1, 4)))
 def test_a_pattern_means_what_it_means_to_python(seed: int) -> None:
     patterns, compared = Patterns(seed), 0
     while compared < 500:

@@ -256,7 +256,7 @@ def varint(number: int) -> bytes:
 
 
 @given(st.lists(entries(), max_size=4), st.sampled_from(["flat", "canal"]), st.integers(20, 3000), st.data())
-@settings(max_examples=times(40, 400))
+@settings(max_examples=times(20, 400))
 def test_no_record_is_larger_than_allowed_and_none_is_lost(
     batch: list[Entry], form: str, limit: int, data: st.DataObject
 ) -> None:
@@ -551,7 +551,7 @@ def test_a_form_that_does_not_exist_is_an_error() -> None:
 
 
 @given(st.lists(entries(), min_size=1, max_size=3), st.data())
-@settings(max_examples=times(100, 500))
+@settings(max_examples=times(50, 500))
 def test_broken_bytes_are_an_error_or_harmless(batch: list[Entry], data: st.DataObject) -> None:
     broken = mutated(data, frame(batch))
     options = {name: data.draw(st.booleans()) for name in ("keyed", "split_key_updates", "strict", "whole")}

@@ -205,7 +205,7 @@ def read_everything(data: Buffer) -> list[object]:
 
 
 @given(st.lists(entries(), min_size=1, max_size=3), st.data())
-@settings(max_examples=times(100, 500))
+@settings(max_examples=times(50, 500))
 def test_broken_bytes_are_an_error_or_harmless(batch: list[Entry], data: st.DataObject) -> None:
     broken = mutated(data, frame(batch))
     part = broken[: data.draw(st.just(len(broken)) | st.integers(0, len(broken)))]

@@ -16,12 +16,14 @@ LEAST = 19
 """Bytes that a check asks for: before it, and in all."""
 BOUNDARIES = bytes.fromhex("00 7f 80 8f 90 9f a0 bf c0 c1 c2 df e0 e1 ec ed ee ef f0 f1 f3 f4 f5 ff")
 """Where the table of well-formed sequences changes."""
+PROCESSOR = pytest.param("-UUTF8_PORTABLE", id="processor")
+PORTABLE = pytest.param("-DUTF8_PORTABLE", id="portable", marks=pytest.mark.extended)
 CONTEXTS = ("a", "я", "中", "😀", "aя中😀")
 
 Check = Callable[[bytes], bool]
 
 
-@pytest.fixture(scope="module", params=["-UUTF8_PORTABLE", "-DUTF8_PORTABLE"], ids=["processor", "portable"])
+@pytest.fixture(scope="module", params=[PROCESSOR, PORTABLE])
 def agrees(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Check:
     """Whether the vectors say of bytes, each beginning after some of ASCII, what Python says."""
     folder = tmp_path_factory.mktemp("utf8")

@@ -9,9 +9,12 @@ import pytest
 
 from sluice.client_sdk.calls import Limits
 from sluice.protocol import errors
+from tests.effort import times
 from tests.proxy import Proxy
 from tests.unit.client_sdk.served import MakeClient, ServerThread, calls_of, numbers, position
 from tests.waiting import eventually
+
+CHANGES = times(500, 2000)
 
 
 @pytest.mark.parametrize("method", ["batches", "stream"])
@@ -47,7 +50,7 @@ class TestIterators:
     def test_over_a_connection_that_is_cut_nothing_is_missing_and_order_is_kept(
         self, make_client: MakeClient, client: Any, server: ServerThread, method: str
     ) -> None:
-        server.source.write(2000)
+        server.source.write(CHANGES)
         received: list[int] = []
         with Proxy(("127.0.0.1", server.port), seed=5) as proxy:
             proxy.cut_randomly(20_000)
@@ -55,11 +58,11 @@ class TestIterators:
             with closing(getattr(cut, method)(limits=Limits(max_entries=20))) as batches:
                 for batch in batches:
                     received += numbers(batch)
-                    if received[-1] == 1999:
+                    if received[-1] == CHANGES - 1:
                         proxy.heal()
                         break
             assert proxy.cuts > 0
-        assert list(dict.fromkeys(received)) == list(range(2000))
+        assert list(dict.fromkeys(received)) == list(range(CHANGES))
         assert all(after <= before + 1 for before, after in pairwise(received))
 
     def test_a_restart_of_the_server_is_survived(self, client: Any, server: ServerThread, method: str) -> None:

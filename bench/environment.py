@@ -31,7 +31,7 @@ def environment() -> dict[str, Any]:
     return {
         "commit": _commit(),
         "versions": {
-            "sluice": version("sluice"),
+            "sluice": version("sluice-cdc"),
             "python": platform.python_version(),
             "cython": version("cython"),
             "kernel": platform.release(),

@@ -115,4 +115,4 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "aiohttp":
             raise
-        raise ImportError(f"{name} needs aiohttp: pip install 'sluice[aio]'") from error
+        raise ImportError(f"{name} needs aiohttp: pip install 'sluice-cdc[aio]'") from error

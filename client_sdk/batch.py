@@ -72,7 +72,7 @@ class Batch:
         missing_columns: Literal["null", "error"] = "error",
         split_keys: bool = True,
     ) -> "pa.RecordBatch":
-        """Return all rows as an Arrow record batch; needs pyarrow (``sluice[arrow]``). Markers are logged as by `rows`.
+        """Return all rows as an Arrow record batch; needs ``sluice-cdc[arrow]``. Markers are logged as by `rows`.
 
         The names and types of its columns stand in docs/arrow-types.md.
 
@@ -150,14 +150,16 @@ class Batch:
         return b""
 
     def entries(self) -> "list[Entry]":
-        """Return all entries as Canal's protobuf objects, whatever they are; needs protobuf (``sluice[protobuf]``)."""
+        """Return all entries as Canal's protobuf objects, whatever they are; needs ``sluice-cdc[protobuf]``."""
         try:
             from ..protocol.canal.entry_pb2 import Entry  # noqa: PLC0415  most consumers never need it
             from ..protocol.canal.packet_pb2 import Messages  # noqa: PLC0415
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith("google"):
                 raise
-            raise ImportError("entries as protobuf objects need protobuf: pip install 'sluice[protobuf]'") from error
+            raise ImportError(
+                "entries as protobuf objects need protobuf: pip install 'sluice-cdc[protobuf]'"
+            ) from error
 
         return [Entry.FromString(entry) for entry in Messages.FromString(self.data).messages]
 

@@ -262,7 +262,7 @@ def registry_of(
     except ModuleNotFoundError as error:
         if error.name != "kazoo":
             raise
-        raise ImportError("`zookeeper` needs kazoo: pip install 'sluice[zookeeper]'") from error
+        raise ImportError("`zookeeper` needs kazoo: pip install 'sluice-cdc[zookeeper]'") from error
     return Registry(hosts, destination, client_id, timeout, hear)
 
 

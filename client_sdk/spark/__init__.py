@@ -1,4 +1,4 @@
-"""Changes in Spark: ``spark.readStream.format("sluice")``, and jobs; needs ``sluice[spark]`` and Java 17."""
+"""Changes in Spark: ``spark.readStream.format("sluice")``, and jobs; needs ``sluice-cdc[spark]`` and Java 17."""
 
 from .changelog import start_changelog
 from .job import SubscriptionJob

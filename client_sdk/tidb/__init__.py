@@ -1,4 +1,4 @@
-"""The reader of TiDB's secondary binlog: `TiDBReader`, and for asyncio `AsyncTiDBReader`. Needs ``sluice[tidb]``."""
+"""The reader of TiDB's secondary binlog: `TiDBReader`, with asyncio `AsyncTiDBReader`. Needs ``sluice-cdc[tidb]``."""
 
 try:
     from .aio import AsyncTiDBReader
@@ -7,6 +7,6 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "confluent_kafka":
         raise
-    raise ImportError("the reader of TiDB's binlog needs confluent-kafka: pip install 'sluice[tidb]'") from error
+    raise ImportError("the reader of TiDB's binlog needs confluent-kafka: pip install 'sluice-cdc[tidb]'") from error
 
 __all__ = ["NEWEST", "OLDEST", "AsyncTiDBReader", "Message", "TiDBReader"]

@@ -45,13 +45,15 @@ class Message:
 
     @property
     def binlog(self) -> "Binlog":
-        """The record as TiDB's protobuf object; needs protobuf (``sluice[protobuf]``)."""
+        """The record as TiDB's protobuf object; needs protobuf (``sluice-cdc[protobuf]``)."""
         try:
             from ...protocol.tidb.secondary_pb2 import Binlog  # noqa: PLC0415  most consumers never need it
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith("google"):
                 raise
-            raise ImportError("a record as protobuf object needs protobuf: pip install 'sluice[protobuf]'") from error
+            raise ImportError(
+                "a record as protobuf object needs protobuf: pip install 'sluice-cdc[protobuf]'"
+            ) from error
 
         return Binlog.FromString(self.value)
 

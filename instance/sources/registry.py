@@ -33,7 +33,8 @@ def _of_kafka(module: str, name: str) -> Callable[..., Any]:
             if error.name != "confluent_kafka":
                 raise
             raise ConfigError(
-                "sluice.instance.source = kafka needs confluent-kafka, which is missing: pip install 'sluice[kafka]'"
+                "sluice.instance.source = kafka needs confluent-kafka, which is missing:"
+                " pip install 'sluice-cdc[kafka]'"
             ) from error
         return getattr(found, name)(*arguments, **more)
 

@@ -10,6 +10,6 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "sluice":
             raise
-        print(f"sluice: {error.name} not found: pip install 'sluice[server]'", file=sys.stderr)
+        print(f"sluice: {error.name} not found: pip install 'sluice-cdc[server]'", file=sys.stderr)
         sys.exit(2)
     command.main()

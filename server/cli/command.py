@@ -12,6 +12,7 @@ from .common import INTERRUPTED, UNREACHABLE, USAGE, discard_output, interrupt
 from .completion import add_completion_command
 
 MODULES = {
+    "init": ("init",),
     "serve": ("serve",),
     "check": ("check",),
     "tail": ("tail",),
@@ -78,6 +79,7 @@ def argument_parser(command: str = "") -> argparse.ArgumentParser:
         prog="sluice",
         description="Serve the changes of MySQL and MariaDB to subscribers, as Canal does.",
         epilog="A tour:\n"
+        "  sluice init conf                         write a configuration to begin with\n"
         "  sluice check --conf conf                 is everything right here and on the source?\n"
         "  sluice serve --conf conf                 run the server\n"
         "  sluice tail example                      watch changes as they come\n"

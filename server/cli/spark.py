@@ -276,7 +276,7 @@ def require_spark() -> None:
     """Raise ConfigError, with what to do, unless PySpark and a Java that it runs on are there."""
     missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
     if missing:
-        raise ConfigError(f"{' and '.join(missing)} not found: pip install 'sluice[spark]'")
+        raise ConfigError(f"{' and '.join(missing)} not found: pip install 'sluice-cdc[spark]'")
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin" if home else None)
     advice = f"Spark needs Java {JAVA} or newer: install it (Debian: apt install default-jre-headless) or set JAVA_HOME"

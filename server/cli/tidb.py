@@ -202,4 +202,4 @@ def _offset(text: str) -> int:
 def _require(*modules: str) -> None:
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
-        raise ConfigError(f"{' and '.join(missing)} not found: pip install 'sluice[arrow,tidb]'")
+        raise ConfigError(f"{' and '.join(missing)} not found: pip install 'sluice-cdc[arrow,tidb]'")

@@ -39,7 +39,7 @@ def negotiate(accept: str | None, offered: Collection[Format]) -> Format:
     if liking(best) <= 0:
         names = ", ".join(it.media_type for it in writable)
         lacking = [
-            f" For {it.media_type} the server lacks {it.needs}: pip install 'sluice[{it.extra}]'."
+            f" For {it.media_type} the server lacks {it.needs}: pip install 'sluice-cdc[{it.extra}]'."
             for it in offered
             if it not in writable
         ]

@@ -79,5 +79,5 @@ def _module(output: Output, name: str) -> Any:
         return importlib.import_module(f".{KINDS[kind].folder}.{name}", __package__)
     except ImportError as error:
         raise ConfigError(
-            f"{output} needs a library that is not installed: pip install 'sluice[{kind}]' ({error})"
+            f"{output} needs a library that is not installed: pip install 'sluice-cdc[{kind}]' ({error})"
         ) from None

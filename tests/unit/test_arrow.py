@@ -774,4 +774,4 @@ def test_without_pyarrow_the_module_is_there_and_names_the_extra() -> None:
         "except ImportError as error: print(error)"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert "pip install 'sluice[arrow]'" in result.stdout
+    assert "pip install 'sluice-cdc[arrow]'" in result.stdout

@@ -61,7 +61,7 @@ class TestNegotiation:
 
     def test_a_format_is_refused_with_the_reason_where_what_it_needs_is_not_installed(self) -> None:
         offered = (JSON, MISSING)
-        with pytest.raises(NotAcceptableError, match=r"lacks sluice_lacks_this: pip install 'sluice\[arrow\]'"):
+        with pytest.raises(NotAcceptableError, match=r"lacks sluice_lacks_this: pip install 'sluice-cdc\[arrow\]'"):
             negotiate("application/vnd.apache.arrow.stream", offered)
         assert negotiate("application/vnd.apache.arrow.stream, */*;q=0.1", offered) is JSON
 

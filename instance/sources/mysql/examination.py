@@ -93,7 +93,7 @@ class Examination:
     def compare(self, start: str | None, stop: str | None, advance: Callable[[str, int, int], None]) -> Report:
         """Decode a range of the binlog by pymysqlreplication, too: places are FILE, FILE:OFFSET, or positions."""
         if find_spec("pymysqlreplication") is None:
-            raise ConfigError("pymysqlreplication, the other decoder, not found: pip install 'sluice[verify]'")
+            raise ConfigError("pymysqlreplication, the other decoder, not found: pip install 'sluice-cdc[verify]'")
         from .comparison import compare  # noqa: PLC0415  which needs that package
 
         return compare(self._config, self._connection, start, stop, advance)

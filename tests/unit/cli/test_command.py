@@ -256,7 +256,7 @@ def test_without_pyspark_the_next_step_is_said(sluice: Sluice, monkeypatch: pyte
         monkeypatch.setitem(sys.modules, name, None)
     status, _, error = sluice(*SPARK)
     assert status == 2
-    assert error == "sluice: pyspark and pyarrow not found: pip install 'sluice[spark]'\n"
+    assert error == "sluice: pyspark and pyarrow not found: pip install 'sluice-cdc[spark]'\n"
 
 
 @pytest.mark.parametrize(

@@ -27,4 +27,4 @@ def test_every_error_that_a_consumer_can_meet_is_there() -> None:
 
 def test_all_names_can_be_imported() -> None:
     assert [name for name in client_sdk.__all__ if not hasattr(client_sdk, name)] == []
-    assert client_sdk.__version__ == version("sluice")
+    assert client_sdk.__version__ == version("sluice-cdc")

@@ -252,7 +252,7 @@ class TestOneThatCannotBeMade:
     """An output exists as soon as it is configured: it holds what it is due, and says what is in its way."""
 
     async def test_has_a_client_and_an_error(self, setup: Setup) -> None:
-        setup.missing = "pip install 'sluice[kafka]'"
+        setup.missing = "pip install 'sluice-cdc[kafka]'"
         await setup.embedded.subscribe(NAME, 7)
         await setup.start(output("a"))
         await soon(lambda: setup.states == {"a": "error"})

@@ -76,10 +76,10 @@ class Attempts(Generic[T]):
                 self.call = self.call.instead
             elif not self.call.repeatable:
                 raise failure.reason
-        delay = 0.0
-        if endpoint.server in self._failures:  # all were asked
-            delay = self._delay * self._uniform(0.5, 1.0)  # it keeps clients from marching in step
-        if failure.is_final or now + delay > self._give_up:
+        delay, left, were_all_asked = 0.0, self._give_up - now, endpoint.server in self._failures
+        if were_all_asked:  # chance keeps clients from marching in step; the last pause ends when the time does
+            delay = min(self._delay * self._uniform(0.5, 1.0), left)
+        if failure.is_final or left < 0 or (were_all_asked and left == 0):
             raise self._reason(failure)
         self._say(failure, now)
         if delay:

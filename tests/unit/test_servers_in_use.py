@@ -64,6 +64,20 @@ def test_each_server_is_asked_once_without_patience_and_the_error_speaks_of_all(
         attempts.delay(REFUSED)
 
 
+def test_the_last_try_is_made_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    attempts = Attempts(endpoint(A), calls.status(), 8, uniform=lambda low, high: high)
+    tried: list[float] = []
+    while clock[0] < 108.0:
+        attempts.begin()
+        tried.append(round(clock[0] - 100.0, 1))
+        clock[0] += attempts.delay(REFUSED)
+    with pytest.raises(ConnectionLostError, match="tried for 8 s"):
+        attempts.delay(REFUSED)
+    assert [*tried, 8.0] == [0.0, 0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 8.0]
+
+
 def test_the_server_in_use_stays_in_use_for_later_calls() -> None:
     made = endpoint()
     attempts = Attempts(made, calls.status(), 60)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...instance.config import InstanceConfig
 from ...protocol.errors import ConfigError, FilterError, SluiceError
 from ..config import Configuration, ServerConfig
-from .cluster import in_session
+from .cluster import in_session, try_zookeeper
 from .common import NO, add_command, add_conf, out
 from .findings import Findings, examine_password
 
@@ -45,7 +45,7 @@ def check_command(options: Any) -> int:
     from ..outputs.registry import examine
     from ..tcp.serve import bypass
     from ..tcp.serve import require_safe_binding as require_safe_port
-    from .saved import as_read
+    from .saved import as_read, require_zookeeper
 
     configuration = Configuration(options.conf, os.environ)
     server = configuration.server
@@ -63,18 +63,17 @@ def check_command(options: Any) -> int:
         findings.wrong("Canal's port", error)
     if warning := bypass(server):
         findings.note("Canal's port", warning)
-    if server.zk_servers:
-        try:
-            in_session(server, _nothing)
-        except SluiceError as error:
-            findings.wrong("ZooKeeper", error)
+    if silence := try_zookeeper(server):
+        findings.wrong("ZooKeeper", silence)
     names = options.destinations or configuration.destinations()
     if not names:
         findings.wrong(configuration.main_file, "canal.destinations is empty: nothing to serve")
     configs = []
     for name in names:
         try:
-            config = as_read(configuration.server, configuration.instance(name))
+            config = configuration.instance(name)
+            require_zookeeper(config, silence)
+            config = as_read(server, config)
             configs.append(config)
             findings.good(name, _examine(server, config, findings))
             for output in configuration.outputs(name):
@@ -84,10 +83,6 @@ def check_command(options: Any) -> int:
     for address, text in find_shortages(configs):
         findings.wrong(f"source {address}", text)
     return 0 if findings.healthy else NO
-
-
-async def _nothing(_session: object) -> None:
-    """Do nothing in a session: it could be opened."""
 
 
 def report_call(destination: str, client: "StoredClient", findings: Findings) -> None:

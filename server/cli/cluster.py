@@ -5,7 +5,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...protocol.errors import ConfigError, ZooKeeperError
+from ...protocol.errors import ConfigError, SluiceError, ZooKeeperError
 from ..config import Configuration, ServerConfig
 from .common import add_command, add_conf, add_destination, out
 
@@ -96,3 +96,17 @@ def in_session(config: ServerConfig, work: "Callable[[ZooKeeperSession], Awaitab
             await session.close()
 
     return asyncio.run(run())
+
+
+def try_zookeeper(config: ServerConfig) -> str:
+    """Return why ZooKeeper cannot be used: it need not be asked again for each destination. Empty when it can."""
+
+    async def do_nothing(_session: object) -> None:
+        return
+
+    try:
+        if config.zk_servers:
+            in_session(config, do_nothing)
+    except SluiceError as error:
+        return str(error)
+    return ""

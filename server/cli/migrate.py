@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...instance.config import InstanceConfig
 from ...protocol.errors import FilterError, SluiceError
 from ..config import Configuration
+from .cluster import try_zookeeper
 from .common import NO, add_command, out
 from .findings import Findings, examine_password
 
@@ -46,16 +47,20 @@ def migrate_command(options: Any) -> int:
     """Say what would happen."""
     from ..capacity import find_shortages
     from ..outputs.registry import examine as examine_output
-    from .saved import as_read
+    from .saved import as_read, require_zookeeper
 
     findings = Findings(out)
     given = {"zk_servers": options.zk} if options.zk else {}
     configuration = Configuration(options.conf, os.environ, **given)
     _examine_server(configuration, findings)
+    if silence := try_zookeeper(configuration.server):
+        findings.wrong("ZooKeeper", silence)
     configs = []
     for name in configuration.destinations():
         try:
-            config = as_read(configuration.server, configuration.instance(name))
+            config = configuration.instance(name)
+            require_zookeeper(config, silence)
+            config = as_read(configuration.server, config)
             configs.append(config)
             _examine(configuration, config, findings)
             for output in configuration.outputs(name):
@@ -79,8 +84,10 @@ def _examine_server(configuration: Configuration, findings: Findings) -> None:
     for warning in configuration.warnings():
         if warning not in missing:
             findings.note("configuration", warning)
-    port = f"Canal's clients at port {server.tcp_port}" if server.serves_tcp else "Canal's clients are not served"
-    findings.good("server", f"would listen on {server.tcp_host} for {port}, and at port {server.http_port} for HTTP")
+    ports = [f"{server.http_host}:{server.http_port} for HTTP"]
+    if server.serves_tcp:
+        ports.append(f"{server.tcp_host}:{server.tcp_port} for Canal's clients")
+    findings.good("server", f"would listen on {' and '.join(ports)}")
 
 
 def _examine(configuration: Configuration, config: InstanceConfig, findings: Findings) -> None:

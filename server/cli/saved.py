@@ -9,6 +9,7 @@ from ...instance.meta.nodes import NodeSession, NoNodeError
 from ...instance.meta.zookeeper import ZooKeeperClients
 from ...instance.serving import compile_where
 from ...instance.sink.filters import TableFilter
+from ...protocol.errors import ZooKeeperError
 from ...protocol.paths import running_node
 from ...store.cursor import Cursor, StoredClient
 from ..config import ServerConfig
@@ -58,6 +59,12 @@ def as_read(server: ServerConfig, config: InstanceConfig) -> InstanceConfig:
     Raises what `read_saved` raises.
     """
     return config.using(read_saved(server, config.main).source) if config.others else config
+
+
+def require_zookeeper(config: InstanceConfig, silence: str) -> None:
+    """Raise ZooKeeperError for a destination whose cursors are there, if ``silence`` says why it cannot be used."""
+    if silence and config.main.meta.is_shared:
+        raise ZooKeeperError("not examined: its cursors are in ZooKeeper, which does not answer")
 
 
 def try_filter(config: InstanceConfig, client: StoredClient) -> None:

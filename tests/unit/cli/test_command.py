@@ -384,6 +384,26 @@ def test_check_asks_zookeeper(sluice: Sluice, conf: Path, monkeypatch: pytest.Mo
     assert "FAIL ZooKeeper: ZooKeeper (127.0.0.1:1) has not answered for 0.1 s" in text
 
 
+@pytest.mark.parametrize("command", [("check",), ("migrate", "--from")])
+def test_a_zookeeper_that_is_silent_is_asked_once(
+    sluice: Sluice, conf: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(cluster, "LONGEST", 0.1)
+    names = ("example", "other", "third")
+    shared = "canal.instance.global.spring.xml = classpath:spring/default-instance.xml\n"
+    (conf / "canal.properties").write_text(
+        f"canal.destinations = {', '.join(names)}\ncanal.zkServers = 127.0.0.1:1\n{shared}"
+    )
+    for name in names:
+        (conf / name).mkdir(exist_ok=True)
+        (conf / name / "instance.properties").write_text(SOURCE)
+    status, text, _ = sluice(*command, *([str(conf)] if command[0] == "migrate" else []))
+    assert status == 1
+    assert text.count("has not answered for 0.1 s") == 1
+    for name in names:
+        assert f"FAIL {name}: not examined: its cursors are in ZooKeeper, which does not answer" in text
+
+
 def test_check_takes_names_of_destinations(sluice: Sluice, conf: Path) -> None:
     status, text, _ = sluice("check", "nowhere")
     assert status == 1

@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import gc
 import logging
+import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from ..instance.sources.registry import make_parser
@@ -37,12 +38,13 @@ GROUP_SECONDS = 5.0
 
 
 async def run(configuration: Configuration, listening: Callable[[str], None] | None = None) -> None:
-    """Run until SIGINT or SIGTERM; ``listening`` is called with the URL of the API.
+    """Run until SIGINT or SIGTERM, which is CancelledError before it serves; ``listening`` gets the URL of the API.
 
     A source that cannot be reached is not an error here: its destination tries again and says so in its state. Raises
     ConfigError, before anything is started, when files have mistakes, or when no destination can start; OSError when a
     port is taken.
     """
+    stopping = _stopped_by_signals()
     names = configuration.destinations()
     if configuration.share == ALL:  # else it is checked before the processes are started
         await asyncio.to_thread(require_startable, configuration)
@@ -69,7 +71,24 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
         if configuration.server.auto_scan:
             scanning = asyncio.create_task(scanner.run(), name="scan")
             stack.callback(scanning.cancel)
-        await serve(embedded, configuration.server, ready)
+        await serve(embedded, configuration.server, stopping, ready)
+
+
+def _stopped_by_signals() -> Stopping:
+    """Let SIGINT and SIGTERM end this task while it starts; what serves HTTP handles them once it does.
+
+    Python would raise KeyboardInterrupt wherever it is: in a callback of the loop, or of a library, it would be lost.
+    """
+    stopping, starting, loop = Stopping(), asyncio.current_task(), asyncio.get_running_loop()
+    assert starting is not None
+
+    def stop() -> None:
+        stopping.announce()
+        starting.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    return stopping
 
 
 async def run_processes(configuration: Configuration, commands: Sequence[Sequence[str]]) -> None:
@@ -135,13 +154,18 @@ async def _taking_part(cluster: Cluster) -> AsyncIterator[None]:
             await running
 
 
-async def serve(embedded: EmbeddedServer, config: ServerConfig, listening: Callable[[str], None] | None = None) -> None:
+async def serve(
+    embedded: EmbeddedServer,
+    config: ServerConfig,
+    stopping: Stopping,
+    listening: Callable[[str], None] | None = None,
+) -> None:
     """Serve HTTP and Canal's clients until SIGINT or SIGTERM, then stop within 5 s: calls answered, cursors saved.
 
     ``listening`` is called with the URL of the API once all sockets are open. The destinations are stopped in any case.
     Raises ConfigError when the server may not listen where it is told to, OSError when it cannot.
     """
-    metrics, stopping = Metrics(embedded), Stopping()
+    metrics = Metrics(embedded)
     try:
         async with serving_tcp(embedded, config, metrics, stopping):
             await serve_http(embedded, config, metrics, stopping, listening)

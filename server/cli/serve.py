@@ -1,6 +1,7 @@
 """``sluice serve``: the server itself."""
 
 import argparse
+import asyncio
 import contextlib
 import os
 import sys
@@ -73,7 +74,9 @@ def serve_command(options: Any) -> int:
 def _run(server: Coroutine[Any, Any, None]) -> None:
     import uvloop
 
-    with contextlib.suppress(KeyboardInterrupt):  # a stop while it starts, which ends it in order as well
+    with contextlib.suppress(
+        KeyboardInterrupt, asyncio.CancelledError
+    ):  # stopped as it starts
         uvloop.run(server)
 
 

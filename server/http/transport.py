@@ -87,6 +87,7 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
+        self.should_exit |= self._stopping.set  # one came while it started
         try:
             yield
         finally:

@@ -19,6 +19,7 @@ from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.process import serve
+from sluice.server.waiting import Stopping
 from tests.source import Source, start_embedded
 
 PROTOBUF = {"Accept": "application/x-protobuf"}
@@ -111,7 +112,7 @@ async def running(tmp_path: Path, **settings: Any) -> AsyncIterator[Api]:
     settings.setdefault("http_credentials", tmp_path / "credentials.json")
     base: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     config = ServerConfig(http_port=0, without_netty=True, **settings)
-    serving = asyncio.create_task(serve(embedded, config, base.set_result))
+    serving = asyncio.create_task(serve(embedded, config, Stopping(), base.set_result))
     await asyncio.wait((serving, base), return_when=asyncio.FIRST_COMPLETED)
     if serving.done():
         await serving

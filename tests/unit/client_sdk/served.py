@@ -24,6 +24,7 @@ from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.http.transport import Server
 from sluice.server.process import serve
+from sluice.server.waiting import Stopping
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
@@ -198,7 +199,7 @@ class ServerThread:
         )
         with pytest.MonkeyPatch.context() as patch:  # signals, which stop a server, reach the main thread only
             patch.setattr("sluice.server.http.serve.Server", self._make_server)
-            await serve(embedded, config, self._listens)
+            await serve(embedded, config, Stopping(), self._listens)
 
     def _listens(self, url: str) -> None:
         self.url = url

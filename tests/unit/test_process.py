@@ -1,0 +1,85 @@
+"""The server process: a signal ends it in order at any moment, also while it starts."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sluice.server.config import Configuration
+from sluice.server.embedded import EmbeddedServer
+from sluice.server.process import run
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@pytest.fixture(autouse=True)
+def restored_signals() -> Iterator[None]:
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def configuration(tmp_path: Path) -> Configuration:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "canal.properties").write_text(
+        "canal.destinations = shop\nsluice.http.port = 0\ncanal.port = 0\ncanal.auto.scan = false\n"
+    )
+    (tmp_path / "shop" / "instance.properties").write_text(
+        "canal.instance.master.address = 127.0.0.1:1\ncanal.instance.dbUsername = cdc\n"
+    )
+    return Configuration(tmp_path, {})
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> list[EmbeddedServer]:
+    """The servers that were closed."""
+    found: list[EmbeddedServer] = []
+    close = EmbeddedServer.close
+
+    async def note(self: EmbeddedServer) -> None:
+        found.append(self)
+        await close(self)
+
+    monkeypatch.setattr(EmbeddedServer, "close", note)
+    return found
+
+
+def starting(monkeypatch: pytest.MonkeyPatch, number: int, then: Callable[[], Awaitable[object]]) -> None:
+    """Let a signal come while a destination starts."""
+
+    async def start(_self: EmbeddedServer, _name: str) -> None:
+        os.kill(os.getpid(), number)
+        await then()
+
+    monkeypatch.setattr(EmbeddedServer, "start", start)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+async def test_a_signal_while_it_starts_ends_it_in_order(
+    configuration: Configuration, closed: list[EmbeddedServer], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    starting(monkeypatch, number, asyncio.Event().wait)
+    served: list[str] = []
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(asyncio.create_task(run(configuration, served.append)), 30)
+    assert closed
+    assert not served
+
+
+async def test_it_ends_although_what_is_being_started_passes_over_being_cancelled(
+    configuration: Configuration, closed: list[EmbeddedServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go_on() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return
+
+    starting(monkeypatch, signal.SIGTERM, go_on)
+    await asyncio.wait_for(asyncio.create_task(run(configuration)), 30)
+    assert closed

@@ -6,7 +6,7 @@ and the alert rules that docs/operations.md has. A condition is added by a line 
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -83,6 +83,11 @@ def _cursors_lost(status: DestinationStatus) -> Told:
 def _impeded(status: DestinationStatus) -> Told:
     if status.state in SOUND and status.error and not status.lost_cursors:
         yield "", f"{status.state}: {status.error}"
+
+
+def _settings_refused(status: DestinationStatus) -> Told:
+    if status.refused_settings:
+        yield "", f"it goes on as it was, for its file as it is now cannot be used: {status.refused_settings}"
 
 
 def _unowned(status: DestinationStatus) -> Told:
@@ -190,6 +195,13 @@ TABLE = (
         "Do what the error says",
         _impeded,
         "1m",
+    ),
+    Condition(
+        "settings-refused",
+        _ERROR,
+        "Its file was changed and cannot be used: it goes on as it was, and would not start again",
+        "Correct what the error names: the file is taken up at the next look (canal.auto.scan.interval)",
+        _settings_refused,
     ),
     Condition(
         "unowned",
@@ -302,8 +314,8 @@ class Sources(Protocol):
     """The destinations of a process."""
 
     @property
-    def instances(self) -> Mapping[str, object]:
-        """By name."""
+    def names(self) -> Collection[str]:
+        """Their names."""
 
     def destination_status(self, destination: str) -> DestinationStatus:
         """Return where one stands."""
@@ -320,6 +332,6 @@ class Overview:
     def counts(self, now: float) -> dict[str, int]:
         """Return in how many places each condition is so, as of a second ago at most; ``now`` is monotonic time."""
         if now >= self._looked + LOOK:
-            found = [it for name in self._embedded.instances for it in find(self._embedded.destination_status(name))]
+            found = [it for name in self._embedded.names for it in find(self._embedded.destination_status(name))]
             self._looked, self._counts = now, dict(Counter(it.condition.name for it in found))
         return self._counts

@@ -315,17 +315,18 @@ class DestinationCollector(Collector):
             )
             for name, (text, *labels) in (DESTINATION | CLIENT | OUTPUT).items()
         }
-        for destination in self._embedded.instances:
+        for destination in self._embedded.names:
             status = self._embedded.destination_status(destination)
-            for name, value, *labels in (*self._destination(status), *self._clients(status), *_outputs(status)):
+            found = [*_conditions(status), *self._clients(status), *_outputs(status)]
+            if destination in self._embedded.instances:
+                found += self._destination(status)
+            for name, value, *labels in found:
                 families[name].add_metric([destination, *labels], value)
         yield from families.values()
 
     def _destination(self, status: DestinationStatus) -> Iterator[Sample]:
         """Yield name, value and labels."""
         parser, ring = status.parser, self._embedded.instances[status.destination].ring
-        for state in STATES:
-            yield "destination_state", state == status.state, state
         if parser.behind is not None:
             yield "source_lag_seconds", parser.behind
         yield "source_received_bytes", parser.received_bytes
@@ -344,9 +345,6 @@ class DestinationCollector(Collector):
         yield "ring_fill", status.fill
         yield "ring_full", status.full
         yield "ring_blocked_seconds", status.blocked
-        found = Counter(it.condition.name for it in conditions.find(status))
-        for condition in conditions.TABLE:
-            yield "condition", found[condition.name], condition.name, condition.severity
         if status.log is not None:
             yield "log_bytes", status.log.bytes
             yield "log_gaps", max(0, len(status.log.stretches) - 1)
@@ -372,6 +370,15 @@ class DestinationCollector(Collector):
             yield "client_batches", batches, label
             yield "client_rows", rows, label
             yield "client_bytes", size, label
+
+
+def _conditions(status: DestinationStatus) -> Iterator[Sample]:
+    """Yield name, value and labels."""
+    for state in STATES:
+        yield "destination_state", state == status.state, state
+    found = Counter(it.condition.name for it in conditions.find(status))
+    for condition in conditions.TABLE:
+        yield "condition", found[condition.name], condition.name, condition.severity
 
 
 def _outputs(status: DestinationStatus) -> Iterator[Sample]:

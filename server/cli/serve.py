@@ -74,9 +74,7 @@ def serve_command(options: Any) -> int:
 def _run(server: Coroutine[Any, Any, None]) -> None:
     import uvloop
 
-    with contextlib.suppress(
-        KeyboardInterrupt, asyncio.CancelledError
-    ):  # stopped as it starts
+    with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):  # stopped as it starts
         uvloop.run(server)
 
 

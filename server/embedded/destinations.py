@@ -95,6 +95,8 @@ class DestinationStatus:
     """The destination that it is a view of; empty for one with a source of its own."""
     gaps: Mapping[int, Sequence[Move]] = field(default_factory=dict)
     """What clients do not get, and nobody has confirmed; also of clients that have left."""
+    refused_settings: str = ""
+    """Why its files, as they are now, cannot be used; it goes on as it was configured before."""
 
 
 def _address(instance: Instance) -> str:
@@ -118,6 +120,8 @@ class Destinations:
         self.require: Callable[[str], None] = lambda _destination: None
         """Raises FencedError when another process of this server has the destination; to be set at the start."""
         self._load = load
+        self._unusable: dict[str, str] = {}
+        """Why the files of destinations, as they are now, cannot be used."""
         self._make_parser = make_parser
         self._locks: dict[str, asyncio.Lock] = {}
         self._tails: dict[str, Tail] = {}
@@ -140,7 +144,7 @@ class Destinations:
         """
         failing = self.instances.get(destination)
         if failing is not None and failing.state == "error":
-            config = await asyncio.to_thread(self._load, destination)
+            config = await self._read(destination)
             if failing.configured != config:
                 await self.stop(destination)
         async with self._locks.setdefault(destination, asyncio.Lock()):
@@ -153,7 +157,7 @@ class Destinations:
                 if known.state != "standby":
                     await self.companions.start(destination)
                 return
-            config = await asyncio.to_thread(self._load, destination)
+            config = await self._read(destination)
             if config.route:
                 await self._start_view(config)
             elif self.cluster is None:
@@ -163,6 +167,15 @@ class Destinations:
                 self._stand_by(destination, config)
                 self.cluster.start(destination)
                 self._tail_later(destination)
+
+    async def _read(self, destination: str) -> InstanceConfig:
+        """Read a configuration as it is now; what is wrong with it is shown until it is right. Raises as `_load`."""
+        self._unusable.pop(destination, None)
+        try:
+            return await asyncio.to_thread(self._load, destination)
+        except ConfigError as error:
+            self._unusable[destination] = str(error)
+            raise
 
     async def _begin(self, instance: Instance) -> None:
         """Start an instance with its views, and what lives with them."""
@@ -202,7 +215,7 @@ class Destinations:
         """Let a view begin with a destination, as it is configured now if that is configured otherwise than before."""
         if view.config.main != main.config:
             try:
-                config = await asyncio.to_thread(self._load, view.config.destination)
+                config = await self._read(view.config.destination)
             except SluiceError as error:
                 view.refuse_to_start(error)
                 return
@@ -225,7 +238,7 @@ class Destinations:
         It restarts if what it reads has changed; otherwise only its outputs follow. Raises as `start`; a configuration
         that cannot be used stops nothing.
         """
-        config = await asyncio.to_thread(self._load, destination)
+        config = await self._read(destination)
         known = self.instances.get(destination)
         if known is not None and known.configured != config:
             await self.stop(destination)
@@ -234,6 +247,7 @@ class Destinations:
 
     async def stop(self, destination: str) -> None:
         """Stop a destination and store its cursors; a stopped one stays so."""
+        self._unusable.pop(destination, None)
         async with self._locks.setdefault(destination, asyncio.Lock()):
             instance = self._known(destination)
             if isinstance(instance, View):
@@ -275,7 +289,7 @@ class Destinations:
 
     async def activate(self, destination: str, meta: MetaStore) -> None:
         """Start a destination that this server has taken over. Raises SluiceError when it cannot start."""
-        config = await asyncio.to_thread(self._load, destination)
+        config = await self._read(destination)
         instance = self._stand_by(destination, config, meta)
         await self._tail(destination, wanted=False)
         try:
@@ -380,8 +394,41 @@ class Destinations:
             if isinstance(result, BaseException):
                 raise result
 
+    @property
+    def names(self) -> list[str]:
+        """The destinations of this process, those included whose files cannot be used."""
+        return sorted({*self.instances, *self._unusable})
+
+    def state(self, destination: str) -> str:
+        """Return the state of a destination."""
+        return "error" if self._is_unusable(destination) else self._known(destination).state
+
+    def _is_unusable(self, destination: str) -> bool:
+        """Whether a destination has never been started here because its files cannot be used."""
+        return destination in self._unusable and destination not in self.instances
+
     def destination_status(self, destination: str) -> DestinationStatus:
         """Return where a destination stands, stopped or not."""
+        if self._is_unusable(destination):
+            return DestinationStatus(
+                destination=destination,
+                state="error",
+                error=self._unusable[destination],
+                clients=[],
+                first="",
+                last="",
+                entries=0,
+                bytes=0,
+                full=False,
+                fill=0.0,
+                capacity=0,
+                pinned=0,
+                blocked=0.0,
+                parser=ParserStatus(),
+                time_zone="",
+                active="",
+                threats={},
+            )
         instance, tail = self._known(destination), self._tails.get(destination)
         main = instance.config.main.destination
         ring, cursors = instance.ring, instance.cursors
@@ -413,6 +460,7 @@ class Destinations:
             source=instance.source_status,
             route=instance.config.route,
             gaps=instance.gate.open_gaps,
+            refused_settings=self._unusable.get(destination, ""),
         )
 
     def _held(self, destination: str) -> str:

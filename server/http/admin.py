@@ -37,7 +37,7 @@ process = APIRouter(tags=["process"])
 @destinations.get("", operation_id="listDestinations", summary="List the destinations")
 async def list_destinations(context: Ctx, grant: Granted) -> list[DestinationView]:
     """Every destination that the token reaches, with its state, clients and lag."""
-    names = sorted(name for name in context.embedded.instances if grant.covers(name))
+    names = [name for name in context.embedded.names if grant.covers(name)]
     return [DestinationView.of(context.embedded.destination_status(name)) for name in names]
 
 
@@ -263,7 +263,7 @@ async def readyz(context: Ctx, response: Response) -> HealthView:
     A destination that failed, is stopped, or stands by for another server does not make it unready: the others are
     served. What needs attention is counted.
     """
-    states = Counter(instance.state for instance in context.embedded.instances.values())
+    states = Counter(map(context.embedded.state, context.embedded.names))
     status = "stopping" if context.stopping.set else "starting" if states["starting"] else "ok"
     if status == "stopping":
         meaning = "The server stops: go to another one."

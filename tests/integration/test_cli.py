@@ -606,6 +606,36 @@ def test_destinations_follow_the_conf_folder(conf: Conf, mariadb118: Server) -> 
         serving.wait_for(lambda: serving.states() == {"late": "stopped"})
 
 
+def test_a_file_that_cannot_be_used_is_wrong_until_it_is_corrected_and_stops_nothing(
+    conf: Conf, mariadb118: Server
+) -> None:
+    conf.main(canal__auto__scan="true", canal__auto__scan__interval="0.1")
+    conf.destination("shop", mariadb118)
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.states() == {"shop": "running"})
+        conf.destination("shop", mariadb118, canal__instance__filter__regex="(")
+        conf.destination("new", mariadb118, canal__instance__filter__regex="[")
+        serving.wait_for(lambda: serving.states() == {"shop": "running", "new": "error"})
+        serving.wait_for(lambda: "settings-refused" in str(serving.call("GET", "/shop")["conditions"]))
+        done = conf.run("status", "--url", serving.url)
+        assert done.returncode == 1
+        assert "  shop: it goes on as it was, for its file as it is now cannot be used: " in done.stdout
+        assert "  new: error: " in done.stdout
+        assert done.stdout.count("canal.instance.filter.regex") >= 2
+        metrics = urllib3.request("GET", f"{serving.url}/metrics").data.decode()
+        assert 'sluice_condition{condition="settings-refused",destination="shop",severity="error"} 1.0' in metrics
+        assert 'sluice_destination_state{destination="new",state="error"} 1.0' in metrics
+        conf.destination("shop", mariadb118)
+        conf.destination("new", mariadb118)
+        serving.wait_for(lambda: serving.states() == {"shop": "running", "new": "running"})
+        assert serving.run("status").startswith("all is well: 2 destinations (2 running)\n")
+        (conf.folder / "new" / "instance.properties").write_text("canal.instance.dbUsername = nobody\n")
+        serving.wait_for(lambda: serving.call("GET", "/new")["conditions"] != [])
+        (conf.folder / "new" / "instance.properties").unlink()
+        serving.wait_for(lambda: serving.states() == {"shop": "running", "new": "stopped"})
+        assert [it["name"] for it in serving.call("GET", "/new")["conditions"]] == ["not-running"]
+
+
 def test_a_destination_that_cannot_start_keeps_no_other_from_starting(conf: Conf, mariadb118: Server) -> None:
     conf.main(canal__destinations="shop,broken")
     for name in ("shop", "broken"):

@@ -74,6 +74,7 @@ EXAMPLES = {
     "not-running": destination("error", error="no such host"),
     "cursors-lost": destination("standby", error="ZooKeeper has lost cursors: 1001", lost_cursors=True),
     "impeded": destination(error="the disk is full"),
+    "settings-refused": destination(refused_settings="canal.instance.master.address: has to be given"),
     "unowned": destination("standby"),
     "source-silent": destination(parser=ParserStatus(behind=11.0, silent=11.0)),
     "source-down": destination(source=SourceStatus("db1:3306", failures=2, failure="timed out")),
@@ -141,7 +142,7 @@ def test_the_pages_have_the_table_and_its_alert_rules() -> None:
 class Shown:
     """Destinations in the states of the examples; it counts how often it is asked."""
 
-    instances = EXAMPLES
+    names = NAMES
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()

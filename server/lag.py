@@ -55,7 +55,11 @@ def explain(destination: DestinationStatus, client: ClientStatus, now: float | N
             Stage.SOURCE, f"the source is not read, the destination is in state {destination.state}{reason}"
         )
     if client.state == "catching-up" and not client.given.entries:
-        return Explanation(Stage.PARSER, "the client was behind the ring: the source is read again for it")
+        return Explanation(
+            Stage.PARSER,
+            "the client was behind the ring: log or source are read again for it, from its cursor on; what waits there"
+            " is not counted",
+        )
     if client.state == "ahead":
         return Explanation(Stage.PARSER, "the parser has not come to the client's cursor yet")
     if destination.full and not client.given.entries and not client.waiting.entries:

@@ -45,10 +45,16 @@ def summarize(destinations: Sequence[dict[str, Any]]) -> Summary:
     parts = [_counted("destination", (it["state"] for it in destinations))]
     if clients:
         parts.append(_counted("client", (it["state"] for it in clients)))
-        parts.append(f"at most {max(it['lag']['seconds'] for it in clients):.1f} s behind")
+        bound = "at least" if any(map(_catches_up, clients)) else "at most"
+        parts.append(f"{bound} {max(it['lag']['seconds'] for it in clients):.1f} s behind")
     found = [(it["destination"], condition) for it in destinations for condition in it["conditions"]]
     found.sort(key=lambda it: it[1]["severity"] != ERROR)
     return Summary(", ".join(parts), found)
+
+
+def _catches_up(client: dict[str, Any]) -> bool:
+    """Whether changes wait for a client in the log or at the source, where they are not counted."""
+    return bool(client["state"] == "catching-up")
 
 
 def _counted(what: str, states: Iterable[str]) -> str:
@@ -127,7 +133,8 @@ def show(out: Console, destination: dict[str, Any]) -> None:
         lag = client["lag"]
         text = Text(f"  client {client['clientId']}", style="bold")
         text += Text(f"  {client['state']}{': ' + client['error'] if client['error'] else ''}")
-        text += Text(f", {lag['seconds']:.1f} s, {lag['transactions']} transactions, {lag['rows']} rows behind")
+        amount = f"{lag['seconds']:.1f} s, {lag['transactions']} transactions, {lag['rows']} rows behind"
+        text += Text(f", {'at least ' if _catches_up(client) else ''}{amount}")
         out.print(text)
         details = {
             "lag": f"{lag['stage']}: {lag['explanation']}" if lag["stage"] != "none" else "",

@@ -23,8 +23,13 @@ def client(state: str = "attached", seconds: float = 0.0) -> dict[str, Any]:
 
 
 def test_destinations_clients_and_the_longest_lag_are_told() -> None:
-    summary = summarize([destination("running", client(), client("catching-up", 12.34)), destination()])
-    assert summary.text == "2 destinations (2 running), 2 clients (1 attached, 1 catching-up), at most 12.3 s behind"
+    summary = summarize([destination("running", client(), client("ahead", 12.34)), destination()])
+    assert summary.text == "2 destinations (2 running), 2 clients (1 ahead, 1 attached), at most 12.3 s behind"
+
+
+def test_of_one_that_catches_up_not_all_is_counted_that_waits() -> None:
+    summary = summarize([destination("running", client(), client("catching-up", 12.34))])
+    assert summary.text == "1 destination (1 running), 2 clients (1 attached, 1 catching-up), at least 12.3 s behind"
 
 
 def test_a_server_without_destinations_says_so() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.instance.sources.mysql.decode.charset import decode
+from sluice.instance.sources.mysql.decode.charset import decode, encode
 from sluice.protocol.errors import DecodeError
 
 CODECS = {  # MySQL's name -> Python's codec of the same characters (differences below)
@@ -74,6 +74,18 @@ def test_every_pair_of_bytes_that_python_knows_is_the_same_character(charset: st
                 assert decode(pair, charset) == expected, pair.hex()
                 pairs += 1
     assert pairs > 6800
+
+
+@pytest.mark.parametrize("charset", ["eucjpms", "ujis", "gb18030", "big5", "sjis"])
+def test_a_character_that_python_writes_otherwise_is_written_as_it_is_read(charset: str) -> None:
+    prefixes = (b"", b"\x8f") if charset in ("eucjpms", "ujis") else (b"",)
+    pairs = (bytes((lead, trail)) for lead in range(0x81, 0xFF) for trail in range(0x40, 0xFF))
+    texts = {decode(prefix + pair, charset) for pair in pairs for prefix in prefixes}
+    characters = {text for text in texts if len(text) == 1 and text != "\ufffd"}
+    assert len(characters) > 6800
+    for character in characters:
+        assert decode(encode(character, charset), charset) == character
+    assert encode("a①ⅰ中", "eucjpms") == bytes.fromhex("61 ada1 8ff3f3 c3e6")
 
 
 @pytest.mark.parametrize(

@@ -278,3 +278,25 @@ def test_a_table_that_does_not_fit_the_event_is_asked_for_and_says_what_it_contr
     schemas.apply("DROP TABLE shop.t", Context(""), place(520))
     schemas.apply("ALTER TABLE shop.t ADD c INT", Context(""), place(530))
     assert schemas.table(event, {}, 7, place(540)).contradiction == "", "that was another table"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "label", "old", "new", "expected"),
+    [
+        (MYSQL80, "é", "latin1", "utf8mb4", "enum('é')"),
+        (MYSQL80, "é", "ucs2", "latin1", "enum('é')"),
+        (MYSQL56, "é", "latin1", "utf8mb4", "enum('é')"),
+        (MYSQL56, "e", "latin1", "ucs2", UNKNOWN),  # it shows labels of ucs2 as if they were of latin1
+        (MYSQL80, "中", "utf8mb4", "latin1", UNKNOWN),
+        (MARIADB, "e", "latin1", "utf8mb4", "enum('e')"),
+        (MARIADB, "é", "latin1", "utf8mb4", UNKNOWN),  # it takes the bytes of the old label for those of the new one
+        (MARIADB, "中", "utf8", "utf8mb4", "enum('中')"),
+    ],
+)
+def test_labels_are_converted_as_far_as_the_server_does_it_right(
+    dialect: Dialect, label: str, old: str, new: str, expected: object
+) -> None:
+    found = catalog(t=Table((Column("id", "int(11)"), Column("e", f"enum('{label}')", old)), ("id",), old))
+    apply(found, dialect, f"ALTER TABLE t CONVERT TO CHARACTER SET {new}", Context("shop"))
+    state = found.get("shop", "t")
+    assert (state.columns[1].type if isinstance(state, Table) else state) == expected

@@ -285,7 +285,7 @@ cdef dict MULTI_BYTE = {
 cdef dict UNICODE = {"ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
 
 cdef dict CHARSETS = {}            # plans point into their tables: they are never replaced or removed
-cdef dict NUMBERS = {}             # str (charset) -> dict of str (character) -> int
+cdef dict NUMBERS = {}             # str (charset) -> dict of str (character) -> int or bytes
 cdef object MAKING = threading.Lock()
 
 
@@ -428,6 +428,15 @@ cdef dict get_numbers(str charset):
     return NUMBERS[charset]
 
 
+cdef dict get_pairs(str charset):
+    """The bytes of the characters of a character set that have two, or three from 0x8F on, found once per process."""
+    if charset not in NUMBERS:
+        pairs = [bytes([lead, trail]) for lead in reversed(range(0x81, 0xFF)) for trail in reversed(range(0x40, 0xFF))]
+        codes = [prefix + pair for prefix in (b"\x8F", b"") for pair in pairs]
+        NUMBERS[charset] = {decode(code, charset): code for code in codes}
+    return NUMBERS[charset]
+
+
 cpdef bytes encode(str text, str charset):
     """The bytes of the text in the MySQL character set of that name (`binary`: UTF-8).
 
@@ -442,6 +451,9 @@ cpdef bytes encode(str text, str charset):
     else:
         codec = MULTI_BYTE[charset][0] if charset in MULTI_BYTE else UNICODE.get(charset, "utf-8")
         data = text.encode(codec, "ignore")
+        if charset in MULTI_BYTE and decode(data, charset) != text:  # some that the codec lacks, or has elsewhere
+            pairs = get_pairs(charset)
+            data = b"".join([char.encode() if char.isascii() else pairs.get(char) or char.encode(codec, "ignore") for char in text])
     if decode(data, charset) != text or (charset in ("utf8", "utf8mb3", "ucs2") and not is_basic(text)):
         raise DecodeError(f"the character set {charset} lacks characters of '{text[:100]}'")
     return data

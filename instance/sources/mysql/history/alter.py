@@ -99,7 +99,8 @@ class Alter:
             return column
         if charset == "binary":
             raise UnreadableError("columns are converted to binary")
-        return replace(column, type=widened(column.type, column.charset or "", charset), charset=charset)
+        text = widened(column.type, column.charset or "", charset, self._dialect)
+        return replace(column, type=text, charset=charset)
 
     def _item(self) -> None:
         reader = self._reader

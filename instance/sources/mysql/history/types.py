@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from .....protocol.errors import DecodeError
+from ..decode.charset import encode
 from ..decode.table_map import BYTES_PER_CHARACTER, DISPLAY_WIDTHS, LABEL_ESCAPES, Type
 from .lexer import MAXDB, REAL_AS_FLOAT, Dialect, UnreadableError
 from .reader import Reader
@@ -27,7 +29,6 @@ _LONGEST_CHAR: Final = 255
 _LONGEST_VARCHAR: Final = 65535
 """Bytes; the same."""
 _WIDE: Final = frozenset({"ucs2", "utf16", "utf16le", "utf32"})
-_UNICODE: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32"})
 
 
 @dataclass(slots=True)
@@ -59,7 +60,8 @@ class ColumnType:
         if charset is None:
             raise UnreadableError("the default character set is unknown")
         if self.kind in ("enum", "set"):
-            return self._labels(charset), None if charset == "binary" and not has_binary_enums(dialect) else charset
+            is_shown = charset != "binary" or has_binary_enums(dialect)
+            return self._labels(charset, dialect), charset if is_shown else None
         width = BYTES_PER_CHARACTER.get(charset, 1)
         kind = self.kind if charset != "binary" else _BINARY_OF[self.kind]
         if self.kind == "text":
@@ -74,19 +76,26 @@ class ColumnType:
             text = f"{kind}({self.length})"
         return text + suffix, None if charset == "binary" else charset
 
-    def _labels(self, charset: str) -> str:
-        if charset in _WIDE:  # MySQL 5.7 shows what it does not mean: enum('','') for enum('a','b')
-            raise UnreadableError(f"labels in {charset}")
+    def _labels(self, charset: str, dialect: Dialect) -> str:
         members = self.members
         if charset != "binary":  # the server drops spaces at the end
             members = tuple(member.rstrip(" ") for member in members)
         for member in members:
-            top = max(member, default="")
-            limit = "\U0010ffff" if charset in _UNICODE else "\uffff" if charset in ("utf8", "utf8mb3") else "\x7f"
-            if top > limit or (charset == "binary" and member.endswith(" ")):
+            if charset == "binary" and not (member.isascii() and not member.endswith(" ")):
                 raise UnreadableError(f"{member!r} in {charset}")
+            _require_labels(member, charset, dialect)
         labels = ",".join("'" + member.translate(LABEL_ESCAPES) + "'" for member in members)
         return f"{self.kind}({labels})"
+
+
+def _require_labels(text: str, charset: str, dialect: Dialect) -> None:
+    """Raise UnreadableError for labels that the server cannot have, or show, in a character set."""
+    if charset in _WIDE and not dialect.mariadb and dialect.version < (8,):  # it shows enum('','') for enum('a','b')
+        raise UnreadableError(f"labels in {charset}")
+    try:
+        encode(text, charset)
+    except DecodeError as error:  # the server has a question mark there
+        raise UnreadableError(str(error)) from error
 
 
 def has_binary_enums(dialect: Dialect) -> bool:
@@ -119,7 +128,7 @@ def charset_of_collation(name: str, dialect: Dialect) -> str | None:
     return charset_of(name.split("_", 1)[0], dialect)
 
 
-def widened(text: str, old: str, new: str) -> str:
+def widened(text: str, old: str, new: str, dialect: Dialect) -> str:
     """Return the type of a column after its character set was converted: a TEXT keeps room for as many characters."""
     before, after = BYTES_PER_CHARACTER.get(old, 1), BYTES_PER_CHARACTER.get(new, 1)
     name, _, suffix = text.partition(" ")
@@ -131,8 +140,11 @@ def widened(text: str, old: str, new: str) -> str:
         return f"{sizes[min(index + 1, 3)]}text" + (f" {suffix}" if suffix else "")
     if name.startswith("varchar(") and int(name[8:-1]) * after > _LONGEST_VARCHAR:
         raise UnreadableError(f"{name} is too long for {new}")
-    if name.startswith(("enum", "set")) and ({old, new} & _WIDE or not (text.isascii() or new in _UNICODE)):
-        raise UnreadableError(f"{text} in {new}")
+    if name.startswith(("enum", "set")):
+        for charset in (old, new):
+            _require_labels(text, charset, dialect)
+        if dialect.mariadb and encode(text, old) != encode(text, new):  # it takes the bytes as they are
+            raise UnreadableError(f"{text}, which the server spoils when it converts {old} to {new}")
     return text
 
 

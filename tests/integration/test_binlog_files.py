@@ -29,7 +29,7 @@ from sluice.protocol.canal.entry_pb2 import EntryType
 from sluice.protocol.errors import ConfigError, SourceError
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
-from sluice.store.ring import Ring
+from sluice.store.ring import Flag, Kind, Ring
 from tests.conftest import Database
 from tests.decoding import binlogs
 from tests.delivery import end_of_binlog
@@ -231,6 +231,64 @@ def test_full_metadata_names_the_columns_wherever_it_begins(
         assert f"INSERT {schema}.t 1,y" in reading.wait_for_end() or f"INSERT {schema}.t 1,2" in reading.lines()
 
 
+def test_a_file_of_sql_says_what_the_tables_were_where_the_files_begin(
+    described: Server, database: Database, tmp_path: Path
+) -> None:
+    """With full metadata that is of use for UUID, INET4 and INET6; `test_without_names` is without."""
+    schema = database(described)
+    type_ = "UUID" if described.mariadb else "BINARY(16)"
+    described.query(f"CREATE TABLE t (u {type_} COMMENT 'it''s; not the end')", database=schema)
+    described.query("CREATE TABLE other (id INT)", database=schema)
+    (_, made), *_ = described.query("SHOW CREATE TABLE t", database=schema)
+    given = tmp_path / "tables.sql"
+    given.write_text(f"-- it's of a dump\nUSE `{schema}`;\n/*!40101 SET names utf8 */;\n{made};\nDROP TABLE x;\n")
+    first = rotate(described)
+    value = "12345678-1234-1234-8234-123456789abc"
+    literal = f"'{value}'" if described.mariadb else f"UNHEX('{value.replace('-', '')}')"
+    for statement in (f"INSERT INTO t VALUES ({literal})", "RENAME TABLE t TO x", f"INSERT INTO x VALUES ({literal})"):
+        described.query(statement, database=schema)
+    files = copy(described, tmp_path / "files", first)
+    options = {"filter_regex": rf"{schema}\..*"}
+    with Reading(files_config(files, tmp_path / "a", schema_file=given, **options)) as reading:
+        reading.wait_for_end()
+        found, flags = reading.rows(), flags_of(reading)
+    with Reading(files_config(files, tmp_path / "b", **options)) as reading:
+        reading.wait_for_end()
+        unsaid, doubts = reading.rows(), flags_of(reading)
+    assert flags == [False, False]
+    if described.mariadb:
+        assert found == [f"INSERT {schema}.{name} {value}" for name in ("t", "x")]
+        assert unsaid != found
+        assert doubts == [True, True]
+    else:
+        assert (unsaid, doubts) == (found, flags)
+
+
+def flags_of(reading: Reading) -> list[bool]:
+    """Of each row's entry: whether its columns may be others than those it was read with."""
+    slots = [reading.ring.slot(number) for number in range(reading.ring.first, reading.ring.next)]
+    return [bool(slot.flags & Flag.FUTURE_SCHEMA) for slot in slots if slot.kind == Kind.ROW_DATA]
+
+
+@pytest.mark.parametrize(
+    ("sql", "text"),
+    [
+        ("CREATE TABLE t (id INT);", "no database is named before t: dump it with --databases"),
+        ("USE shop; CREATE TABLE t (id STRANGE);", "the CREATE TABLE of shop.t is not understood: take it out"),
+        ("INSERT INTO shop.t VALUES (1);", "it has no CREATE TABLE: dump it with --no-data --databases"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_a_file_of_sql_that_does_not_say_it_is_refused(
+    folder: Path, tmp_path: Path, sql: str | None, text: str
+) -> None:
+    given = tmp_path / "tables.sql"
+    if sql is not None:
+        given.write_text(sql)
+    with Reading(files_config(folder, tmp_path / "a", schema_file=given)) as reading:
+        assert f"{given} (sluice.instance.files.schema): {text}" in reading.wait_for_error()
+
+
 def test_without_names_it_stops_and_says_what_helps(mysql97: Server, database: Database, tmp_path: Path) -> None:
     schema = database(mysql97)
     mysql97.query("CREATE TABLE t (id INT PRIMARY KEY)", database=schema)
@@ -241,6 +299,12 @@ def test_without_names_it_stops_and_says_what_helps(mysql97: Server, database: D
         text = reading.wait_for_error()
     assert f"the columns of {schema}.t at" in text
     assert "Begin at a file before its CREATE TABLE, or bring the history" in text
+    assert "or give its CREATE TABLE (sluice.instance.files.schema), or filter the table out" in text
+    given = tmp_path / "tables.sql"
+    given.write_text(f"CREATE DATABASE {schema}; USE {schema}; CREATE TABLE t (id INT PRIMARY KEY);")
+    with Reading(files_config(files, tmp_path, filter_regex=rf"{schema}\..*", schema_file=given)) as reading:
+        reading.wait_for_end()
+        assert reading.rows() == [f"INSERT {schema}.t 1"]
 
 
 def test_the_history_of_a_destination_that_read_the_server_has_the_names(

@@ -39,6 +39,9 @@ class FilesConfig(BinlogConfig):
     """The `server_uuid` of the MySQL that wrote the files (`auto.cnf` in its data folder has it). Positions and the
     history of tables are then those of a destination that reads the server itself. Without it, positions name MySQL by
     its `server_id`, as they always name MariaDB, and a file of another `server_id` is refused."""
+    schema_file: FolderPath | None = setting("sluice.instance.files.schema", None)
+    """File of SQL with the tables as they were where the destination begins, as `mysqldump --no-data --databases`
+    writes it. Of a table that the history has, the history counts."""
 
     @property
     def place(self) -> str:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from functools import cached_property
+from functools import cached_property, partial
 
 from ....protocol.errors import ConfigError, SourceError, UnknownTableError
 from ....protocol.position import Position
@@ -23,6 +23,7 @@ from .config import FilesConfig
 from .dump import FileDump
 from .folder import Folder
 from .places import Ends, FolderFinder
+from .schema_file import read_tables
 
 
 class FilesParser(BinlogParser[FilesConfig, Folder]):
@@ -95,9 +96,12 @@ class FilesParser(BinlogParser[FilesConfig, Folder]):
             return self._finder(binlog).commits_in_one_phase(file, begin)
 
     def _schemas(self, facts: ServerFacts, start: Cursor | None) -> Schemas:
+        dialect = Dialect(facts.version, facts.mariadb, frozenset(CHARSETS.values()))
+        path = self._config.schema_file
         return Schemas(
             None,
-            Dialect(facts.version, facts.mariadb, frozenset(CHARSETS.values())),
+            dialect,
+            given=None if path is None else partial(read_tables, path, dialect),
             history=self._history,
             start=start,
             executed=lambda: self._decoder.executed,

@@ -117,7 +117,8 @@ class BinlogConfig(InstanceConfig):
 
     tsdb_enable: bool = setting("canal.instance.tsdb.enable", default=True, shapes=True)
     """Keep the history of all tables, so that old rows are read with the columns that they had. A source with
-    `binlog_row_metadata = FULL` says them itself: nothing is kept then. Of files it is always kept."""
+    `binlog_row_metadata = FULL` says them itself: nothing is kept then, but of MariaDB which columns are UUID, INET4,
+    INET6, BINARY(16) and BINARY(4). Of files it is always kept."""
     tsdb_dir: FolderPath | None = setting("canal.instance.tsdb.dir", None)
     """Folder of `<destination>/schema.db`; a folder with the name of the destination is that of `schema.db` itself, as
     in Canal's own files. Empty means the folder of `meta.dat`."""

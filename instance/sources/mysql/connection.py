@@ -73,6 +73,16 @@ class ServerFacts:
     time_zone: str
 
     @property
+    def only_open(self) -> bool:
+        """Its events say all of each column, but for what MariaDB leaves open: see `Catalog.only_open`."""
+        return self.mariadb and self.row_metadata == "FULL"
+
+    @property
+    def asks_schemas(self) -> bool:
+        """Its events do not say all of each column."""
+        return self.row_metadata != "FULL" or self.only_open
+
+    @property
     def flavour(self) -> str:
         """The name of the product."""
         return "MariaDB" if self.mariadb else "MySQL"

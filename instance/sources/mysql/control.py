@@ -53,7 +53,7 @@ class Control:
     charsets: Mapping[int, str]
     mariadb: bool
     asks_schemas: bool
-    """The source does not write full metadata into its binlog."""
+    """See `ServerFacts.asks_schemas`."""
     finder: Callable[[], AbstractContextManager[PlaceFinder]]
     """Makes what searches in the binlog; it ends with the parser."""
     commits_in_one_phase: Callable[[str, int], bool]
@@ -192,7 +192,7 @@ class Control:
         self, known: TableSchema, event: Event, table_map: TableMap, number: int, options: PlanOptions
     ) -> TablePlan:
         flags = 0
-        if known.is_younger(event.timestamp, event.position):
+        if known.is_uncertain or known.is_younger(event.timestamp, event.position):
             flags = Flag.FUTURE_SCHEMA
             if known.seen is not None:
                 self._doubtful[table_map.schema, table_map.table] = known.seen

@@ -40,7 +40,7 @@ class Examination:
     def check(self, *, is_replaced: bool) -> None:
         """See `sluice.instance.source.Examination.check`."""
         self._connection.check(self._config, 0 if is_replaced else self._config.slave_id)
-        if self._config.tsdb_url is not None and self._connection.facts.row_metadata != "FULL":
+        if self._config.tsdb_url is not None and self._connection.facts.asks_schemas:
             with closing(open_history(self._config, writes=False)) as history:
                 history.stretches()
 

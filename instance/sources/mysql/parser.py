@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ....protocol.errors import (
@@ -212,7 +212,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
     def _columns_at(self, schema: str, table: str, at: Position) -> list[SourceColumn]:
         catalog = Catalog()
         with closing(open_history(self._config, writes=False)) as history:
-            is_known = history.begin_at(catalog, Cursor.at(at))
+            is_known = history.begin_at(catalog, Cursor.at(at)) and not catalog.only_open
         state = catalog.get(schema, table) if is_known else UNKNOWN
         if isinstance(state, Table):
             return state.source_columns()
@@ -427,7 +427,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
             self._control.prepared.is_complete = False  # what was resolved may come again
             self._control.charsets = self._charsets(binlog)
             self._control.mariadb = facts.mariadb
-            self._control.asks_schemas = facts.row_metadata != "FULL"
+            self._control.asks_schemas = facts.asks_schemas
             if self._history is not None and self._control.asks_schemas:
                 self._history.open()  # before the end of the binlog is looked up, for it may be in there
             start = self._start = self._find_start(binlog)
@@ -761,7 +761,8 @@ class Parser(BinlogParser[MysqlConfig, Connection]):
             self._schema_source,
             Dialect(facts.version, facts.mariadb, frozenset(self._control.charsets.values())),
             ignore_case=facts.lower_case_table_names != 0,
-            take=self._schema_source.snapshot if takes else None,
+            only_open=facts.only_open,
+            take=partial(self._schema_source.snapshot, only_open=facts.only_open) if takes else None,
             history=self._history if self._control.asks_schemas else None,
             start=start,
             executed=lambda: self._decoder.executed,

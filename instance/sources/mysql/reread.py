@@ -107,13 +107,14 @@ def _decode(config: MysqlConfig, connection: Connection, item: Item, kept: Kept,
     control = Control(config, ring, decoder, quarantine)
     control.charsets = charsets(connection)
     control.mariadb = facts.mariadb
-    control.asks_schemas = facts.row_metadata != "FULL"
+    control.asks_schemas = facts.asks_schemas
     history = open_history(config, writes=False) if config.tsdb_enable else None
     position = Position.parse(item.position)
     control.schemas = Schemas(
         InformationSchema(lambda: Connection(config)),
         Dialect(facts.version, facts.mariadb, frozenset(control.charsets.values())),
         ignore_case=facts.lower_case_table_names != 0,
+        only_open=facts.only_open,
         history=history if control.asks_schemas else None,
         start=Cursor.at(position),
     )

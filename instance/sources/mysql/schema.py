@@ -22,7 +22,17 @@ from .connection import Connection, LongAnswerError, number, optional_number, op
 from .decode.table_map import TableMap, Type, type_name
 from .history.lexer import Dialect
 from .history.statements import Context, apply
-from .history.tables import UNKNOWN, Catalog, CatalogChange, Column, Database, Table, encode
+from .history.tables import (
+    OPEN,
+    UNKNOWN,
+    Catalog,
+    CatalogChange,
+    Column,
+    Database,
+    Table,
+    Unknown,
+    encode,
+)
 from .history.versions import History
 
 logger = logging.getLogger(__name__)
@@ -45,6 +55,8 @@ class TableSchema:
     """The same columns for statements to change; None if it is not a plain table."""
     contradiction: str = ""
     """Why these are not the columns that statements have made; "" if nothing else was known."""
+    is_uncertain: bool = False
+    """A column may have another type, and nobody knows."""
 
     def is_younger(self, timestamp: int, at: Position | None) -> bool:
         """Whether the table may have been altered after the Unix time `timestamp`, so that older rows may not fit.
@@ -67,7 +79,8 @@ class MissingColumnsError(SourceError):
         super().__init__(
             f"the columns of {table_map.schema}.{table_map.table} at {at} are not known: the binlog does not name them"
             f" (binlog_row_metadata was not FULL), and {known}. Begin at a file before its CREATE TABLE, or bring the"
-            " history of a destination that read the server (sluice schema export and import), or filter the table out"
+            " history of a destination that read the server (sluice schema export and import), or give its CREATE TABLE"
+            " (sluice.instance.files.schema), or filter the table out"
         )
 
 
@@ -118,6 +131,12 @@ class Snapshot:
     """The account sees all there are."""
 
 
+_OPEN_COLUMNS: Final = (
+    "SELECT table_schema, table_name, column_name, column_type FROM information_schema.columns"
+    " WHERE column_type IN ('binary(16)', 'uuid', 'inet6', 'binary(4)', 'inet4')"
+    " ORDER BY table_schema, table_name, ordinal_position"
+)
+
 _OF_THE_SERVER: Final = ("information_schema", "performance_schema", "mysql", "sys")
 _DATABASES: Final = "SELECT schema_name, default_character_set_name FROM information_schema.schemata"
 _NAMES: Final = (
@@ -137,9 +156,31 @@ _SEES_ALL: Final = (
 )
 
 
-def _snapshot(connection: Connection, *, with_columns: bool) -> Snapshot:
+def _snapshot(connection: Connection, *, only_open: bool, with_columns: bool) -> Snapshot:
     """Ask which databases and tables there are, views among them. Raises SourceError."""
     is_complete = connection.query(_SEES_ALL, row=(number,)) != [(0,)]
+    if only_open:
+        databases = _open_columns(connection) if with_columns else {}
+        is_complete = is_complete and with_columns
+    else:
+        databases = _databases(connection, with_columns=with_columns)
+    for database in databases.values():
+        database.is_complete = is_complete
+    file, offset, _ = connection.end_of_binlog()
+    return Snapshot(databases, (file_number(file), offset), is_complete)
+
+
+def _open_columns(connection: Connection) -> dict[str, Database]:
+    """Ask for what `Catalog.only_open` has."""
+    databases: dict[str, Database] = {}
+    found = connection.query(_OPEN_COLUMNS, row=(text, text, text, text))
+    for (schema, table), its in groupby(found, itemgetter(0, 1)):
+        columns = tuple(Column(name, type_) for _, _, name, type_ in its)
+        databases.setdefault(schema, Database(None)).tables[table] = Table(columns, (), None)
+    return databases
+
+
+def _databases(connection: Connection, *, with_columns: bool) -> dict[str, Database]:
     databases = {name: Database(charset) for name, charset in connection.query(_DATABASES, row=(text, text))}
     names = connection.query(_NAMES, row=(text, text, text, optional_text))
     for schema, its in groupby(names, itemgetter(0)):
@@ -149,10 +190,7 @@ def _snapshot(connection: Connection, *, with_columns: bool) -> Snapshot:
         if with_columns and schema not in _OF_THE_SERVER:
             # As texts: most of them are never asked for.
             tables.update((table, encode(found) or "") for table, found in _tables(connection, schema, kinds))
-    for database in databases.values():
-        database.is_complete = is_complete
-    file, offset, _ = connection.end_of_binlog()
-    return Snapshot(databases, (file_number(file), offset), is_complete)
+    return databases
 
 
 def _tables(
@@ -227,22 +265,24 @@ class InformationSchema:
         self._connection = self._connection or self._connect()
         return [(schema, table) for schema, table in self._connection.query(_TABLES, row=(text, text))]
 
-    def snapshot(self) -> Snapshot:
-        """Return which databases and tables there are, views among them. Raises SourceError.
+    def snapshot(self, *, only_open: bool = False) -> Snapshot:
+        """Return which databases and tables there are, views among them; or what `Catalog.only_open` has of them.
+
+        Raises SourceError.
 
         The connection is closed: the next question may come hours later, and a source has few for its destinations.
         """
         try:
-            return self._snapshot(with_columns=True)
+            return self._snapshot(only_open=only_open, with_columns=True)
         except LongAnswerError as error:
             logger.warning("tables are asked for when their rows come, for there are too many of them: %s", error)
-            return self._snapshot(with_columns=False)
+            return self._snapshot(only_open=only_open, with_columns=False)
 
-    def _snapshot(self, *, with_columns: bool) -> Snapshot:
+    def _snapshot(self, *, only_open: bool, with_columns: bool) -> Snapshot:
         self.close()  # it may have been idle for too long
         connection = self._connection = self._connect()
         try:
-            return _snapshot(connection, with_columns=with_columns)
+            return _snapshot(connection, only_open=only_open, with_columns=with_columns)
         finally:
             self.close()
 
@@ -272,16 +312,21 @@ class Schemas:
         dialect: Dialect,
         *,
         ignore_case: bool = False,
+        only_open: bool = False,
         take: Callable[[], Snapshot] | None = None,
+        given: Callable[[], Mapping[str, Database]] | None = None,
         history: History | None = None,
         start: Cursor | None = None,
         executed: Callable[[], str] = str,
     ) -> None:
         """Ask `source` for what is unknown, if there is one; `ignore_case`: lower_case_table_names is not 0.
 
+        `only_open`: see `Catalog.only_open`, and `ServerFacts.only_open`.
         `history` says what the tables are at `start`, and notes what becomes of them. Where it does not know, `take`
-        asks which tables there are, now and whenever that is in doubt. Without it a statement makes no table for
-        certain if that depends on whether there was one, or on its database. `executed` returns the GTID set at this
+        asks which tables there are, now and whenever that is in doubt. `given` says what tables were that no statement
+        has changed.
+        Without it a statement makes no table for certain if that depends on whether there was one, or on its database.
+        `executed` returns the GTID set at this
         place. Raises what `take` raises, and HistoryError.
         """
         self._source = source
@@ -289,7 +334,9 @@ class Schemas:
         self.ignore_case = ignore_case
         self._asked: dict[tuple[str, str], TableSchema] = {}
         self._contradicted: dict[tuple[str, str], str] = {}  # tables that events had otherwise than statements said
-        self._catalog = Catalog(ignore_case=ignore_case)
+        self._catalog = Catalog(ignore_case=ignore_case, only_open=only_open)
+        self._open = {it: OPEN[it] for it in OPEN if it != "binary(4)" or dialect.version >= _INET4}
+        self._uncertain: set[tuple[str, str]] = set()  # tables of which a warning has said so
         self._history = history
         self.executed = executed
         self._start = start.position if start is not None else None
@@ -297,7 +344,13 @@ class Schemas:
         self._taken: Snapshot | None = None  # until the stream has come to where it was taken
         self._made: set[str] = set()  # databases that statements have made or dropped since then
         self._here = (0, 0)
-        if history is None or not history.begin_at(self._catalog, start):
+        is_known = history is not None and history.begin_at(self._catalog, start)
+        for name, database in given().items() if given is not None else ():
+            known = self._catalog.database(name)
+            if known is not None:
+                its = replace(known, tables=database.tables) if isinstance(known, Database) else database
+                self._catalog.learn(name, its)
+        if not is_known:
             self._ask_for_all()
             if history is not None and source is None and self._start is not None:
                 history.begin(self._catalog, self._start.transaction, executed())
@@ -312,10 +365,10 @@ class Schemas:
         """
         if table_map.has_names:
             table_map = self._with_signs(table_map, timestamp)
-            return TableSchema(self._refine(table_map, table_map.columns(charsets), timestamp))
+            return self._with_open_types(table_map, table_map.columns(charsets), timestamp, at)
         self._settle(at)
         state = self._catalog.get(table_map.schema, table_map.table)
-        if isinstance(state, Table):
+        if isinstance(state, Table) and not self._catalog.only_open:
             return TableSchema(state.source_columns())
         key = self._key(table_map.schema, table_map.table)
         if self._source is None:
@@ -339,6 +392,92 @@ class Schemas:
             )
         return known
 
+    def _with_open_types(
+        self, table_map: TableMap, columns: list[SourceColumn], timestamp: int, at: Position | None
+    ) -> TableSchema:
+        """Say which columns are UUID, INET4 or INET6: MariaDB's full metadata says binary(16) or binary(4)."""
+        if not self._dialect.mariadb:
+            return TableSchema(columns)
+        columns = self._with_digits(table_map, columns, timestamp)
+        if not any(column.mysql_type in self._open for column in columns):
+            return TableSchema(columns)
+        self._settle(at)
+        schema, table = table_map.schema, table_map.table
+        state = self._catalog.get(schema, table)
+        if isinstance(state, Table) and (found := self._closed(columns, state.source_columns())) is not None:
+            return TableSchema(found)
+        if self._source is not None and not isinstance(state, Unknown):  # a DDL left no trace in the binlog
+            self._catalog.put(schema, table, UNKNOWN)
+            self._catalog.changes.pop()
+        known = self._asked_for_open(table_map, columns, timestamp)
+        if known is None:
+            return self._uncertain_schema(table_map, columns, at)
+        known.first_use = known.first_use or at
+        found = self._closed(columns, known.columns)
+        assert found is not None
+        if known.is_younger(timestamp, at):
+            logger.warning(
+                "schema-from-the-future: UUID, INET4 and INET6 columns of %s.%s at %s are as the source has them now,"
+                " and may be older than its last DDL",
+                schema,
+                table,
+                at,
+            )
+        return replace(known, columns=found)
+
+    def _asked_for_open(self, table_map: TableMap, columns: list[SourceColumn], timestamp: int) -> TableSchema | None:
+        """Ask the source for a table; None if it does not have it as the event does."""
+        key = self._key(table_map.schema, table_map.table)
+        known = self._asked.get(key)
+        if (known is None or self._closed(columns, known.columns) is None) and self._source is not None:
+            self._asked.pop(key, None)
+            with contextlib.suppress(DecodeError):
+                known = self._asked[key] = self._source.fetch(table_map.schema, table_map.table, timestamp)
+        return known if known is not None and self._closed(columns, known.columns) is not None else None
+
+    def _uncertain_schema(self, table_map: TableMap, columns: list[SourceColumn], at: Position | None) -> TableSchema:
+        key = self._key(table_map.schema, table_map.table)
+        if key not in self._uncertain:
+            self._uncertain.add(key)
+            advice = "; sluice.instance.files.schema may say it" if self._source is None else ""
+            logger.warning(
+                "schema-from-the-future: whether %s of %s.%s at %s are BINARY, or UUID, INET4 or INET6, is not known,"
+                " neither from its statements nor from the source: their bytes are given, and the rows are flagged%s",
+                ", ".join(it.name for it in columns if it.mysql_type in self._open),
+                table_map.schema,
+                table_map.table,
+                at,
+                advice,
+            )
+        return TableSchema(columns, is_uncertain=True)
+
+    def _closed(self, columns: list[SourceColumn], known: Iterable[SourceColumn]) -> list[SourceColumn] | None:
+        """Return the columns with those of their types that were open; None if what is known does not fit them."""
+        types = {column.name.lower(): column.mysql_type for column in known}
+        found = []
+        for column in columns:
+            if column.mysql_type in self._open:
+                type_ = types.get(column.name.lower(), "")
+                if type_ not in self._open[column.mysql_type]:
+                    return None
+                found.append(replace(column, mysql_type=type_))
+            else:
+                found.append(column)
+        return found
+
+    def _with_digits(self, table_map: TableMap, columns: list[SourceColumn], timestamp: int) -> list[SourceColumn]:
+        """Say which columns in MariaDB's own old layout have a fraction of a second: such values cannot be read."""
+        if not _OLD_TEMPORALS.intersection(table_map.types):
+            return columns
+        known = self._known_columns(table_map, timestamp)
+        types = {(it.name, it.data_type): it.mysql_type for it in known if "(" in it.mysql_type}
+        return [
+            replace(column, mysql_type=types.get((column.name, column.data_type), column.mysql_type))
+            if kind in _OLD_TEMPORALS
+            else column
+            for kind, column in zip(table_map.types, columns, strict=True)
+        ]
+
     def ask_ahead(self, schema: str, table: str, timestamp: int) -> None:
         """Ask for a table right after its DDL: the sooner, the less likely another DDL has come in between.
 
@@ -354,7 +493,9 @@ class Schemas:
         schema, table = table_map.schema, table_map.table
         key = self._key(schema, table)
         self._asked.pop(key, None)
-        if isinstance(self._catalog.get(schema, table), Table) and not table_map.has_names:
+        if table_map.has_names:
+            return
+        if isinstance(self._catalog.get(schema, table), Table) and not self._catalog.only_open:
             theirs = ", ".join(map(type_name, table_map.types))
             ours = ", ".join(f"{it.name} {it.mysql_type}" for it in known.columns)
             self._contradicted[key] = f"{reason}; the event has the columns ({theirs}), the history of tables ({ours})"
@@ -415,11 +556,14 @@ class Schemas:
             if self._history is not None:
                 self._history.begin(self._catalog, at.transaction, self.executed())
         for key, known in list(self._asked.items()):
-            if known.table is not None and (known.seen is None or known.seen <= self._here):
+            table = known.table
+            if self._catalog.only_open:
+                table = Table(tuple(Column(it.name, it.mysql_type) for it in known.columns), (), None)
+            if table is not None and (known.seen is None or known.seen <= self._here):
                 del self._asked[key]
                 self._contradicted.pop(key, None)
                 if self._catalog.get(*key) is UNKNOWN:
-                    self._catalog.put(*key, known.table)
+                    self._catalog.put(*key, table)
                     change = self._catalog.changes.pop()
                     if self._history is not None:
                         self._history.add(at.transaction, self.executed(), "", [change])
@@ -480,22 +624,10 @@ class Schemas:
         best = max(table_map.unsigned, table_map.other_unsigned, key=agrees)
         return replace(table_map, unsigned=best, other_unsigned=None)
 
-    def _refine(self, table_map: TableMap, columns: list[SourceColumn], timestamp: int) -> list[SourceColumn]:
-        """MariaDB's full metadata says binary(16) for a UUID or INET6, binary(4) for an INET4: ask what they are."""
-        if not self._dialect.mariadb or not any(column.mysql_type in ("binary(16)", "binary(4)") for column in columns):
-            return columns
-        live = {column.name: column for column in self._known_columns(table_map, timestamp)}
-        return [
-            replace(column, mysql_type=live[column.name].mysql_type)
-            if column.name in live and live[column.name].data_type in ("uuid", "inet6", "inet4")
-            else column
-            for column in columns
-        ]
-
     def _known_columns(self, table_map: TableMap, timestamp: int) -> list[SourceColumn]:
         """Return columns as statements have made them, else as the source has them; none if it has none."""
         state = self._catalog.get(table_map.schema, table_map.table)
-        if isinstance(state, Table):
+        if isinstance(state, Table) and not self._catalog.only_open:
             return state.source_columns()
         if self._source is None:
             return []
@@ -504,6 +636,9 @@ class Schemas:
         return []
 
 
+_OLD_TEMPORALS: Final = frozenset({Type.TIMESTAMP, Type.TIME, Type.DATETIME})
+_INET4: Final = (10, 10)
+"""The MariaDB that has INET4; INET6 is as old as full metadata, UUID is of 10.7."""
 _ROW_TIMES: Final = (SourceColumn("row_start", "timestamp(6)"), SourceColumn("row_end", "timestamp(6)"))
 
 

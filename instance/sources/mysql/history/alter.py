@@ -1,5 +1,6 @@
 """Reads an ALTER TABLE, and says what it leaves of the columns."""
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +31,7 @@ class Alter:
         self._charset: str | None = None
         self._converted: str | None = None
         self._defines_text = False
+        self._conflicts = False  # a column is added, if it is missing, with another type than one of that name has
         self.target: tuple[str, str] | None = None
         """The new name of the table, if it gets one."""
         self._alterations: dict[str, Callable[[], None]] = {
@@ -85,6 +87,22 @@ class Alter:
             key = tuple(it for it in map(self._part_after, table.key) if it is not None)
         return Table(columns, key_of(columns, key), charset)
 
+    def open_part(self) -> Table:
+        """Return the table afterwards where only its open columns are known. Raises UnreadableError.
+
+        See `Catalog.only_open`: a column that is not known has another type, and it does not matter where one stands.
+        """
+        if self._table is None or self._conflicts:
+            raise UnreadableError("the open columns are unknown")
+        gone = self._drops | {former.lower() for former, _, _ in self._definitions if former is not None}
+        left = [it for name, it in self._names.items() if name not in gone]
+        for _, make, _ in self._definitions:
+            with contextlib.suppress(UnreadableError):  # one that is not known, or a text
+                left.append(make(None))
+        if len({it.name.lower() for it in left}) < len(left):
+            raise UnreadableError("two columns of the same name")
+        return Table(tuple(left), (), None)
+
     def _part_after(self, name: str) -> str | None:
         """Return what a part of the primary key is called afterwards; None if it is no longer there."""
         name = name.lower()
@@ -136,6 +154,8 @@ class Alter:
         place = self._place() if placed else None
         name = new.name.lower()
         if if_missing and (name in self._names or name in self._added):
+            if name in self._names and self._names[name].type != new.type.kind:
+                self._conflicts = True
             return
         if if_missing and new.is_key:
             raise UnreadableError("a primary key if there is none")

@@ -1,5 +1,6 @@
 """Reads what statements say of columns, keys and the options of tables."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -9,7 +10,7 @@ from .tables import Column
 from .types import ColumnType, charset_of, charset_of_collation, read_collation, read_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
 
 @dataclass(slots=True)
@@ -26,6 +27,13 @@ class NewColumn:
         """Return the column, where `charset` is the default. Raises UnreadableError."""
         text, charset = self.type.resolve(charset, dialect)
         return Column(self.name, text, charset, self.generated, self.invisible)
+
+
+def certain(columns: "Iterable[NewColumn]", dialect: Dialect) -> "Iterator[Column]":
+    """Give those columns whose types follow from their own definitions, whatever the default character set is."""
+    for column in columns:
+        with suppress(UnreadableError):
+            yield column.column(None, dialect)
 
 
 class DefinitionReader:

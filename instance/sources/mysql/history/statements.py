@@ -11,10 +11,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from .alter import Alter
-from .definitions import DefinitionReader, NewColumn, words
+from .definitions import DefinitionReader, NewColumn, certain, words
 from .lexer import ORACLE, Dialect, UnreadableError, tokens
 from .reader import Reader
-from .tables import UNKNOWN, Catalog, Column, Database, Table, Unknown, altered, key_of
+from .tables import UNKNOWN, Catalog, Column, Database, State, Table, Unknown, altered, key_of, open_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,14 +139,19 @@ class _Statement:
                 return
             what = reader.take().upper
         self._parts.exists()
-        self._catalog.put(*reader.table(), UNKNOWN)
+        self._take(reader.table())
+
+    def _take(self, name: tuple[str, str]) -> None:
+        """Something that is no table has the name, or had it."""
+        if not self._catalog.only_open or self._catalog.get(*name) is not None:
+            self._catalog.put(*name, UNKNOWN)
 
     def _create_table(self, *, replaces: bool) -> None:
         reader = self._reader
         if_missing = self._parts.exists()
         table = self.named = reader.table()
         state = self._catalog.get(*table)
-        new: Table | Unknown
+        new: State
         if if_missing and not replaces and state is not None:
             if isinstance(state, Unknown):
                 self._catalog.put(*table, UNKNOWN)
@@ -163,9 +168,12 @@ class _Statement:
         reader.finish()
         self._catalog.put(*table, new)
 
-    def _like(self) -> Table | Unknown:
-        state = self._catalog.get(*self._reader.table())
-        return UNKNOWN if state is None else state
+    def _like(self) -> State:
+        return self._existing(self._catalog.get(*self._reader.table()))
+
+    def _existing(self, state: State) -> State:
+        """Return what is known of a table that exists, as a statement says."""
+        return UNKNOWN if state is None and not self._catalog.only_open else state
 
     def _definitions(self, schema: str) -> Table:
         """Read the columns and keys in parentheses, and what follows them."""
@@ -185,6 +193,8 @@ class _Statement:
         reader.expect(")")
         charset = self._parts.table_options(commas=True) or self._catalog.charset(schema)
         self._parts.partitions()
+        if self._catalog.only_open:
+            return Table(tuple(certain(columns, self._dialect)), (), None)
         done = [column.column(charset, self._dialect) for column in columns]
         return Table(altered(done, (), ()), key_of(done, key), charset)
 
@@ -203,7 +213,10 @@ class _Statement:
             reader.finish()
             for name in names if "TEMPORARY" not in kinds else ():
                 # A name may still be taken after DROP VIEW IF EXISTS: by a table.
-                self._catalog.put(*name, None if what.startswith("TABLE") else UNKNOWN)
+                if what.startswith("TABLE"):
+                    self._catalog.put(*name, None)
+                else:
+                    self._take(name)
         elif what == "INDEX":
             self._drop_index()
         elif what in _DATABASE:
@@ -220,7 +233,7 @@ class _Statement:
         is_primary = self._reader.name().upper() == "PRIMARY"
         self._reader.expect("ON")
         table = self.named = self._reader.table()
-        if is_primary:
+        if is_primary and not self._catalog.only_open:
             state = self._catalog.get(*table)
             self._catalog.put(*table, replace(state, key=()) if isinstance(state, Table) else UNKNOWN)
 
@@ -250,7 +263,7 @@ class _Statement:
                 self._catalog.put(*target, UNKNOWN)
             return
         self._catalog.put(*source, None)
-        self._catalog.put(*target, UNKNOWN if state is None else state)
+        self._catalog.put(*target, self._existing(state))
 
     # --- databases
 
@@ -316,18 +329,23 @@ class _Statement:
         name = reader.table()
         self._parts.wait()
         state = self._catalog.get(*name)
-        if if_exists and state is None:
+        if if_exists and state is None and not self._catalog.only_open:
             return
-        alter = Alter(self._parts, state if isinstance(state, Table) else None)
+        if state is None and self._catalog.only_open:
+            alter = Alter(self._parts, _NO_OPEN_COLUMNS)
+        else:
+            alter = Alter(self._parts, state if isinstance(state, Table) else None)
         try:
             alter.read()
         except UnreadableError:
             if not self._may_name_another():
                 self.named = name
             raise
-        new: Table | Unknown = UNKNOWN
+        new: State = UNKNOWN
         with contextlib.suppress(UnreadableError):
-            new = alter.result()
+            new = alter.open_part() if self._catalog.only_open else alter.result()
+        if if_exists and state is None and open_part(new) is not None:
+            new = UNKNOWN
         self._catalog.put(*name, new)
         if alter.target is not None:
             self._move(name, alter.target, if_exists=if_exists)
@@ -344,6 +362,7 @@ class _Statement:
         )
 
 
+_NO_OPEN_COLUMNS: Final = Table((), (), None)
 _PLAIN: Final = re.compile("[A-Za-z0-9_]+")
 _OTHER_HEADS: Final = words(
     "ANALYZE BEGIN BINLOG CACHE CALL CHANGE CHECK CHECKSUM CLONE COMMIT DELETE DELIMITER DO FLUSH GRANT INSERT INSTALL",

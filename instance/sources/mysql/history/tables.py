@@ -1,12 +1,19 @@
 """What tables are made of, and which tables there are."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, get_args
 
 from ....columns import SourceColumn
 from .lexer import UnreadableError
+
+OPEN: Final[Mapping[str, tuple[str, ...]]] = {
+    "binary(16)": ("binary(16)", "uuid", "inet6"),
+    "binary(4)": ("binary(4)", "inet4"),
+}
+"""What a type may be that MariaDB's full metadata writes."""
+OPEN_TYPES: Final = frozenset(it for types in OPEN.values() for it in types)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,8 @@ class CatalogChange(NamedTuple):
         return f"{self.schema}.{self.table}" if self.kind == "table" else self.schema or "*"
 
 
+_ONLY_OPEN: Final = ('"open"', '"all open"')
+"""What stands for `Catalog.is_complete` where a catalogue is `Catalog.only_open`."""
 _TEXTS: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -97,12 +106,23 @@ def decode(body: str | None) -> State:
     return Table(tuple(Column(*it) for it in found["columns"]), tuple(found["key"]), found["charset"])
 
 
+def open_part(state: State) -> State:
+    """Return what `Catalog.only_open` keeps of a table."""
+    if not isinstance(state, Table):
+        return state
+    columns = tuple(it for it in state.columns if it.type in OPEN_TYPES)
+    return Table(columns, (), None) if columns else None
+
+
 class Catalog:
     """The tables of a source at one place of its binlog, as far as they are known."""
 
-    def __init__(self, *, ignore_case: bool = False) -> None:
+    def __init__(self, *, ignore_case: bool = False, only_open: bool = False) -> None:
         """Know nothing yet. `ignore_case`: lower_case_table_names is not 0."""
         self._ignore_case = ignore_case
+        self.only_open = only_open
+        """It has nothing but the columns whose type is one of `OPEN_TYPES`, and no table without them: None then says
+        that a table has no such column, or does not exist."""
         self._databases: dict[str, Database | None] = {}
         self.is_complete = False
         """A database that is not known here does not exist."""
@@ -131,16 +151,24 @@ class Catalog:
 
     def put(self, schema: str, table: str, state: State) -> None:
         """Note what a table is now."""
+        if self.only_open:
+            state = open_part(state)
+            if not isinstance(state, Unknown) and state == self.get(schema, table):
+                return
         self._known(schema).tables[self._key(table)] = state
         self.changes.append(CatalogChange("table", schema, table, encode(state)))
 
     def put_charset(self, schema: str, charset: str | None) -> None:
         """Note what new tables of the database have by default from now on."""
+        if self.only_open:
+            return
         self._known(schema).charset = charset
         self.changes.append(CatalogChange("charset", schema, body=_TEXTS(charset)))
 
     def put_database(self, schema: str, database: Database | None) -> None:
         """Note all there is to know about a database, without its tables."""
+        if self.only_open and self.database(schema) is None and (database is None or database.is_complete):
+            return
         self._databases[self._key(schema)] = database
         self.changes.append(_database(schema, database))
 
@@ -148,7 +176,7 @@ class Catalog:
         """Know nothing any more."""
         self._databases.clear()
         self.is_complete = False
-        self.changes.append(CatalogChange("all", body="false"))
+        self.changes.append(self._all())
 
     def learn(self, schema: str, database: Database) -> None:
         """Note which tables a database has, and what they are; what is known of each of them stays."""
@@ -160,7 +188,7 @@ class Catalog:
 
     def everything(self) -> Iterator[CatalogChange]:
         """Give the changes that make this catalogue of an empty one."""
-        yield CatalogChange("all", body=_TEXTS(self.is_complete))
+        yield self._all()
         for schema, database in self._databases.items():
             yield _database(schema, database)
             for table, state in database.tables.items() if database is not None else ():
@@ -187,7 +215,8 @@ class Catalog:
                 self._databases[schema] = known
             else:
                 self._databases.clear()
-                self.is_complete = body == "true"
+                self.only_open = body in _ONLY_OPEN
+                self.is_complete = body in ("true", _ONLY_OPEN[True])
             self.changes.append(change)
 
     def check(self, changes: Sequence[CatalogChange]) -> None:
@@ -199,11 +228,16 @@ class Catalog:
                 decode(it.body)
         self.replay(changes)
 
+    def _all(self) -> CatalogChange:
+        body = _ONLY_OPEN[self.is_complete] if self.only_open else _TEXTS(self.is_complete)
+        return CatalogChange("all", body=body)
+
     def _known(self, schema: str) -> Database:
         """Return what is known of a database, to note more of it."""
         found = self.database(schema)
         if not isinstance(found, Database):
-            found = self._databases[self._key(schema)] = Database(None)
+            is_complete = self.only_open and found is None
+            found = self._databases[self._key(schema)] = Database(None, is_complete=is_complete)
         return found
 
     def _key(self, name: str) -> str:

@@ -121,7 +121,8 @@ class History:
     def begin_at(self, catalog: Catalog, cursor: Cursor | None) -> bool:
         """Fill an empty catalogue with the tables of a place, and follow the stream from there with it.
 
-        Returns whether they are known. If not, `begin` says when they are.
+        Returns whether they are known. If not, `begin` says when they are. What is written goes on as the catalogue
+        is: `Catalog.only_open`, or not.
         """
         self._catalog, self._unnoted, self._upcoming, self._followed, self._noted = None, None, [], None, None
         try:
@@ -136,12 +137,19 @@ class History:
             return False
         if found is None or cursor is None:
             return False
+        only_open = catalog.only_open
         for version in versions:
             if version.is_past(cursor):
                 catalog.replay(version.changes)
             else:
                 self._upcoming.append(version)
         self._upcoming.reverse()
+        if self._writes and catalog.only_open != only_open:
+            catalog.only_open = only_open
+            catalog.forget_all()
+            self._upcoming.clear()
+            catalog.changes.clear()
+            return False
         catalog.changes.clear()
         self._catalog, self._followed = catalog, found.until
         return True

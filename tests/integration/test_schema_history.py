@@ -13,6 +13,7 @@ from tests.conftest import Database
 from tests.delivery import end_of_binlog, execute
 from tests.reading import config, embedded
 from tests.servers import Server
+from tests.servers.server import next_second
 from tests.waiting import soon
 
 NAME = "example"
@@ -186,3 +187,41 @@ async def changes(server: EmbeddedServer) -> list[Change]:
         await server.ack(NAME, CLIENT, batch_id=batch.batch_id)
         if found := [it for part in batch.slices for it in decode_changes(part) if it.header_props or it.table == "t"]:
             return found
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "read", "flag"),
+    [
+        ("ENUM('a', '😀')", "😀", "?", "from-the-future"),
+        ("ENUM('a', '?') CHARACTER SET latin1", "?", "?", ""),
+    ],
+)
+async def test_labels_that_the_source_cannot_show_are_flagged_until_a_statement_says_them(
+    source: Server, database: Database, tmp_path: Path, type_: str, value: str, read: str, flag: str
+) -> None:
+    schema = database(source)
+    source.query(f"CREATE TABLE t (id INT, e {type_})", database=schema)
+    next_second()
+    async with followed(source, schema, tmp_path) as server:
+        source.query(f"INSERT INTO t VALUES (1, '{value}')", database=schema)
+        assert await next_row(server) == (row(1, read), flag)
+        source.query("ALTER TABLE t ADD x INT FIRST, CHANGE id id BIGINT", database=schema)
+        source.query(f"INSERT INTO t VALUES (0, 2, '{value}')", database=schema)
+        assert await next_row(server) == (f"x=0 {row(2, read)}", flag)
+    async with serving(source, schema, tmp_path) as server:
+        source.query(f"ALTER TABLE t DROP x, MODIFY e {type_}", database=schema)
+        source.query(f"INSERT INTO t VALUES (3, '{value}')", database=schema)
+        assert await next_row(server) == (row(3, value), "")
+
+
+async def next_row(server: EmbeddedServer) -> tuple[str, str]:
+    """The next row."""
+    while True:
+        if found := rows_of(await changes(server)):
+            (only,) = found
+            return only
+
+
+def row(number: int, value: str) -> str:
+    """How a row is shown."""
+    return f"id={number} e={value}"

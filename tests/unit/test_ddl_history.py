@@ -14,7 +14,7 @@ from sluice.instance.sources.mysql.history.lexer import (
     tokens,
 )
 from sluice.instance.sources.mysql.history.statements import Context, apply
-from sluice.instance.sources.mysql.history.tables import UNKNOWN, Catalog, Column, Database, State, Table
+from sluice.instance.sources.mysql.history.tables import UNKNOWN, Catalog, Column, Database, State, Table, as_shown
 from sluice.instance.sources.mysql.schema import Schemas, Snapshot, TableSchema
 from sluice.protocol.position import Position
 from tests.unit.plans import table_map
@@ -300,3 +300,37 @@ def test_labels_are_converted_as_far_as_the_server_does_it_right(
     apply(found, dialect, f"ALTER TABLE t CONVERT TO CHARACTER SET {new}", Context("shop"))
     state = found.get("shop", "t")
     assert (state.columns[1].type if isinstance(state, Table) else state) == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "is_lost"),
+    [
+        (Column("e", "enum('a','?')", "utf8mb4"), True),
+        (Column("e", "set('??')", "utf16"), True),
+        (Column("e", "enum('?')", "gb18030"), True),
+        (Column("e", "enum('a','?')", "utf8mb3"), False),
+        (Column("e", "enum('?')", "latin1"), False),
+        (Column("e", "set('?')"), False),
+        (Column("e", "enum('é')", "utf8mb4"), False),
+        (Column("e?", "varchar(3)", "utf8mb4"), False),
+    ],
+)
+def test_a_label_with_characters_that_no_server_shows_is_doubted(column: Column, *, is_lost: bool) -> None:
+    shown = Table((as_shown(column),), (), None)
+    assert shown.has_lost_labels is is_lost
+    assert [it.mysql_type for it in shown.source_columns()] == [column.type]
+
+
+def test_a_label_is_doubted_until_a_statement_says_it() -> None:
+    found = catalog(t=Table((Column("id", "int"), as_shown(Column("e", "enum('?')", "utf8mb4"))), (), "latin1"))
+    doubts = []
+    for sql in (
+        "ALTER TABLE t RENAME COLUMN e TO f, ADD x INT",
+        "RENAME TABLE t TO u",
+        "CREATE TABLE t LIKE u",
+        "ALTER TABLE t MODIFY f ENUM('?') CHARACTER SET utf8mb4",
+    ):
+        apply(found, MYSQL80, sql, Context("shop"))
+        state = found.get("shop", "u" if sql.startswith("RENAME") else "t")
+        doubts.append(isinstance(state, Table) and state.has_lost_labels)
+    assert doubts == [True, True, True, False]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -9,7 +10,7 @@ from ....protocol.errors import SourceError
 from ..mysql.ddl import classify
 from ..mysql.history.lexer import Dialect
 from ..mysql.history.statements import Context, apply
-from ..mysql.history.tables import Catalog, Database, Table
+from ..mysql.history.tables import Catalog, Database, Table, as_shown
 
 _MOST: Final = 1 << 28
 """Bytes of a file that is read."""
@@ -49,7 +50,9 @@ def read_tables(path: Path, dialect: Dialect) -> Mapping[str, Database]:
                     raise _error(path, f"the CREATE TABLE of {'.'.join(name)} is not understood: take it out")
     found: dict[str, Database] = {}
     for (schema, table), state in catalog.tables():
-        found.setdefault(schema, Database(None)).tables[table] = state
+        assert isinstance(state, Table)
+        shown = replace(state, columns=tuple(map(as_shown, state.columns)))
+        found.setdefault(schema, Database(None)).tables[table] = shown
     if not found:
         raise _error(path, "it has no CREATE TABLE: dump it with --no-data --databases")
     return found

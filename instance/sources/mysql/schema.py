@@ -31,6 +31,7 @@ from .history.tables import (
     Database,
     Table,
     Unknown,
+    as_shown,
     encode,
 )
 from .history.versions import History
@@ -208,7 +209,7 @@ def _tables(
 
 def _table(rows: Iterable[tuple[str, str, str | None, str]], key: tuple[str, ...], collation: str | None) -> Table:
     columns = tuple(
-        Column(name, type_, charset, any(it in extra for it in _GENERATED), "INVISIBLE" in extra)
+        as_shown(Column(name, type_, charset, any(it in extra for it in _GENERATED), "INVISIBLE" in extra))
         for name, type_, charset, extra in rows
     )
     return Table(columns, key, collation and collation.partition("_")[0])
@@ -258,6 +259,7 @@ class InformationSchema:
             (file_number(file), offset),
             name=(its_schema, its_name),
             table=found if kind == "BASE TABLE" else None,
+            is_uncertain=found.has_lost_labels,
         )
 
     def tables(self) -> list[tuple[str, str]]:
@@ -369,7 +371,8 @@ class Schemas:
         self._settle(at)
         state = self._catalog.get(table_map.schema, table_map.table)
         if isinstance(state, Table) and not self._catalog.only_open:
-            return TableSchema(state.source_columns())
+            self._warn_of_labels(table_map, at, is_uncertain=state.has_lost_labels)
+            return TableSchema(state.source_columns(), is_uncertain=state.has_lost_labels)
         key = self._key(table_map.schema, table_map.table)
         if self._source is None:
             raise MissingColumnsError(table_map, at, self._contradicted.get(key, ""))
@@ -380,6 +383,7 @@ class Schemas:
             known = self._source.fetch(table_map.schema, table_map.table, timestamp)
             self._asked[key] = known
             known.columns += _hidden_columns(table_map, known.columns)
+        self._warn_of_labels(table_map, at, is_uncertain=known.is_uncertain)
         known.first_use = known.first_use or at
         known.contradiction = self._contradicted.get(key, "")
         if known.is_younger(timestamp, at) and not known.contradiction:
@@ -391,6 +395,19 @@ class Schemas:
                 at,
             )
         return known
+
+    def _warn_of_labels(self, table_map: TableMap, at: Position | None, *, is_uncertain: bool) -> None:
+        key = self._key(table_map.schema, table_map.table)
+        if is_uncertain and key not in self._uncertain:
+            self._uncertain.add(key)
+            logger.warning(
+                "schema-from-the-future: the labels of an ENUM or SET of %s.%s at %s are known from the source, which"
+                " shows ? for characters beyond the BMP: the rows are flagged; set binlog_row_metadata=FULL on the"
+                " source, or define the column once more by ALTER TABLE ... MODIFY",
+                table_map.schema,
+                table_map.table,
+                at,
+            )
 
     def _with_open_types(
         self, table_map: TableMap, columns: list[SourceColumn], timestamp: int, at: Position | None
@@ -423,7 +440,7 @@ class Schemas:
                 table,
                 at,
             )
-        return replace(known, columns=found)
+        return replace(known, columns=found, is_uncertain=False)
 
     def _asked_for_open(self, table_map: TableMap, columns: list[SourceColumn], timestamp: int) -> TableSchema | None:
         """Ask the source for a table; None if it does not have it as the event does."""

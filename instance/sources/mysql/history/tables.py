@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple, get_args
 
 from ....columns import SourceColumn
@@ -14,6 +14,11 @@ OPEN: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What a type may be that MariaDB's full metadata writes."""
 OPEN_TYPES: Final = frozenset(it for types in OPEN.values() for it in types)
+
+
+_BEYOND_BMP: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
+_LOST: Final = "\ufffd"
+"""In a `Column.type`: a question mark, or a character that a server does not show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,25 @@ class Table:
     def source_columns(self) -> list[SourceColumn]:
         """Return the columns as the decoder wants them."""
         key = {name.lower() for name in self.key}
-        return [SourceColumn(it.name, it.type, it.charset, it.name.lower() in key) for it in self.columns]
+        return [
+            SourceColumn(it.name, it.type.replace(_LOST, "?"), it.charset, it.name.lower() in key)
+            for it in self.columns
+        ]
+
+    @property
+    def has_lost_labels(self) -> bool:
+        """Whether a label of an ENUM or SET may have other characters than are known: see `as_shown`."""
+        return any(_LOST in it.type for it in self.columns)
+
+
+def as_shown(column: Column) -> Column:
+    """Return what is known by a column that a server shows, as text or in information_schema.
+
+    It has a question mark for each character of a label beyond the BMP.
+    """
+    if "?" in column.type and column.charset in _BEYOND_BMP and column.type.startswith(("enum(", "set(")):
+        return replace(column, type=column.type.replace("?", _LOST))
+    return column
 
 
 class Unknown:

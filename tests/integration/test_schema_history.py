@@ -225,3 +225,29 @@ async def next_row(server: EmbeddedServer) -> tuple[str, str]:
 def row(number: int, value: str) -> str:
     """How a row is shown."""
     return f"id={number} e={value}"
+
+
+@pytest.mark.parametrize(
+    ("later", "found"),
+    [
+        ("FLUSH STATUS", ("id=1 b=1", "")),
+        ("ALTER TABLE t CHANGE b c INT", ("id=1 c=1", "from-the-future")),
+        pytest.param("ALTER TABLE t COMMENT 'x'", ("id=1 b=1", "from-the-future"), marks=pytest.mark.extended),
+        pytest.param(
+            "CREATE DATABASE IF NOT EXISTS {schema}", ("id=1 b=1", "from-the-future"), marks=pytest.mark.extended
+        ),
+    ],
+)
+async def test_a_row_in_the_second_of_a_ddl_is_flagged_only_if_another_one_may_have_come_after_it(
+    source: Server, database: Database, tmp_path: Path, later: str, found: tuple[str, str]
+) -> None:
+    """The source says in which second it altered a table; the statements between them say whether after the row."""
+    schema = database(source)
+    source.query("CREATE TABLE t (id INT PRIMARY KEY, a INT)", database=schema)
+    async with followed(source, schema, tmp_path, tsdb_dir=tmp_path / "ours"):
+        pass
+    next_second()
+    for statement in ("ALTER TABLE t CHANGE a b INT", "INSERT INTO t VALUES (1, 1)", later.format(schema=schema)):
+        source.query(statement, database=schema)
+    async with serving(source, schema, tmp_path, tsdb_dir=tmp_path / "theirs") as server:
+        assert await next_row(server) == found

@@ -2,14 +2,14 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from typing import Final
 
 from ....protocol import props
 from ....protocol.canal import entry_pb2 as pb
 from ....protocol.canal.tags import EventType
-from ....protocol.errors import DecodeError, PurgedError, SourceError
+from ....protocol.errors import DecodeError, PurgedError, SluiceError, SourceError
 from ....protocol.position import Position
 from ....store.ring import Flag, Kind, Ring
 from ...quarantine import Item, Kept, Quarantine
@@ -35,6 +35,10 @@ _XA_ENDS: Final[tuple[tuple[str, "pb.EventType.ValueType"], ...]] = (
     ("XA COMMIT", pb.XACOMMIT),
     ("XA ROLLBACK", pb.XAROLLBACK),
 )
+_AHEAD: Final = 1 << 24
+"""Bytes of binlog in which statements are looked for after a row that may be older than they are."""
+_UNNAMED: Final = "; set binlog_row_metadata=FULL on the source to rule this out"
+_OPEN: Final = ", in which a column may have become UUID, INET4 or INET6, or was one before"
 _KEPT_PART: Final = 8
 """The part of the ring's memory that the events of prepared XA transactions may take beside it."""
 _PURGED: Final = (
@@ -84,6 +88,8 @@ class Control:
         """Changes that were logged as statements and so were not delivered as rows."""
         self._doubtful: dict[tuple[str, str], tuple[int, int]] = {}
         """Tables whose plans flag their rows, and the place (file number, offset) where the doubt ends."""
+        self._altered: dict[tuple[str, str], int] = {}
+        """Tables that are not known since a statement of the last second that had such ones, and that Unix time."""
         self.pending_gap = ""
         """What was left out before the next change, "" for nothing."""
         self.pending_shape = ""
@@ -191,16 +197,59 @@ class Control:
     def _plan_with(
         self, known: TableSchema, event: Event, table_map: TableMap, number: int, options: PlanOptions
     ) -> TablePlan:
-        flags = 0
-        if known.is_uncertain or known.is_younger(event.timestamp, event.position):
+        flags = Flag.FUTURE_SCHEMA if known.is_uncertain else 0
+        if known.is_younger(event.timestamp, event.position) and not self._is_of_its_time(known, event, table_map):
             flags = Flag.FUTURE_SCHEMA
             if known.seen is not None:
                 self._doubtful[table_map.schema, table_map.table] = known.seen
             if known.contradiction:
                 raise DecodeError(f"{known.contradiction}; what the source has now may be younger than these rows")
+            logger.warning(
+                "schema-from-the-future: the rows of %s.%s at %s may be older than its last DDL%s",
+                table_map.schema,
+                table_map.table,
+                event.position,
+                _OPEN if table_map.has_names else _UNNAMED,
+            )
         for name in options.masks.keys() - {column.name.upper() for column in known.columns}:
             logger.warning("%s.%s has no column %s, which has a mask", table_map.schema, table_map.table, name)
         return TablePlan(table_map, known.columns, number, options, flags)
+
+    def _is_of_its_time(self, known: TableSchema, event: Event, table_map: TableMap) -> bool:
+        """Whether rows have the columns that the source was asked for, although it altered the table in their second.
+
+        They do if that was a statement before them, and none after them, up to where the source was asked.
+        """
+        table, at, seen = self._key(table_map.schema, table_map.table), event.position, known.seen
+        second = known.altered
+        if at is None or seen is None or second != event.timestamp or self._altered.get(table) != second:
+            return False
+        if seen[0] != at.file_number or seen[1] - at.begin > _AHEAD:
+            return False
+        until = replace(at, begin=seen[1], n=0)
+        decoder = Decoder(Ring(), self._config)
+        try:
+            with self.finder() as finder, closing(finder.between(decoder, at.transaction, until)) as events:
+                return not any(self._may_alter(table, it) for it in events)
+        except SluiceError as error:
+            logger.warning("which statements follow %s is not known: %s", at, error)
+            return False
+        finally:
+            decoder.close()
+
+    def _may_alter(self, table: tuple[str, str], event: Event) -> bool:
+        """Whether an event is a statement that may alter a table, whose name is as `_key` gives it."""
+        query = Query.parse(event.body) if event.type == BinlogEvent.QUERY_EVENT and event.body else None
+        if query is None:
+            return False
+        statement = classify(self._text(query), query.schema)
+        if statement.changes and statement.changes[0].event_type in DML:
+            return False
+        is_named = statement.understood and all(it.table is not None for it in statement.changes)
+        return not is_named or table in {self._key(*it) for it in statement.tables}
+
+    def _key(self, schema: str, table: str) -> tuple[str, str]:
+        return (schema.lower(), table.lower()) if self.schemas.ignore_case else (schema, table)
 
     def _undecodable(self, event: Event, error: DecodeError) -> None:
         if not self._config.quarantine:
@@ -291,6 +340,9 @@ class Control:
         for it in changes:
             self._forget_plans(it)
         for schema, table in {(it.schema, it.table) for it in changes if self.schemas.is_unknown(it)}:
+            if event.timestamp not in self._altered.values():
+                self._altered.clear()
+            self._altered[self._key(schema, table)] = event.timestamp
             if self.asks_schemas:
                 self.schemas.ask_ahead(schema, table, event.timestamp)
 

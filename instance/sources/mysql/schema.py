@@ -386,14 +386,6 @@ class Schemas:
         self._warn_of_labels(table_map, at, is_uncertain=known.is_uncertain)
         known.first_use = known.first_use or at
         known.contradiction = self._contradicted.get(key, "")
-        if known.is_younger(timestamp, at) and not known.contradiction:
-            logger.warning(
-                "schema-from-the-future: the rows of %s.%s at %s may be older than its last DDL;"
-                " set binlog_row_metadata=FULL on the source to rule this out",
-                table_map.schema,
-                table_map.table,
-                at,
-            )
         return known
 
     def _warn_of_labels(self, table_map: TableMap, at: Position | None, *, is_uncertain: bool) -> None:
@@ -432,14 +424,6 @@ class Schemas:
         known.first_use = known.first_use or at
         found = self._closed(columns, known.columns)
         assert found is not None
-        if known.is_younger(timestamp, at):
-            logger.warning(
-                "schema-from-the-future: UUID, INET4 and INET6 columns of %s.%s at %s are as the source has them now,"
-                " and may be older than its last DDL",
-                schema,
-                table,
-                at,
-            )
         return replace(known, columns=found, is_uncertain=False)
 
     def _asked_for_open(self, table_map: TableMap, columns: list[SourceColumn], timestamp: int) -> TableSchema | None:

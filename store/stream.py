@@ -38,7 +38,9 @@ class Stream(Track):
     @property
     def shown(self) -> int:
         """See `Track.shown`."""
-        return self.ring.next if self.unlogged is None or not self.is_behind_log else self.unlogged
+        if self.unlogged is None or not self.is_behind_log:
+            return self.ring.next
+        return max(self.ring.first, self.unlogged)  # a closed ring holds nothing, not even what waited for the log
 
     def open(self, position: Position | None, gtids: GtidSet | None) -> None:
         """Say where the stream of an empty ring begins, and what was executed before; None for what is not known."""

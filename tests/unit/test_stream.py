@@ -30,6 +30,16 @@ def half(source: Source) -> None:
     source.put(0)
 
 
+def test_a_closed_ring_shows_nothing_though_the_log_lacks_what_was_in_it() -> None:
+    stream, source = make()
+    stream.unlogged, stream.is_behind_log = 0, True
+    source.transaction()
+    source.put(0)
+    assert stream.end == source.place(1)
+    source.ring.close()
+    assert stream.end == source.place(2)
+
+
 class TestTheLastPlaceBetweenTwoTransactions:
     def test_is_unknown_before_the_stream_has_begun(self) -> None:
         assert Stream(Ring(64), catches_up=False).last_boundary() is None

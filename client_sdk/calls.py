@@ -17,6 +17,7 @@ from ..protocol.canal.rows import envelope
 from ..protocol.errors import (
     BadPositionError,
     SluiceError,
+    SourceChangedError,
     UnknownBatchError,
 )
 from ..protocol.position import Position
@@ -172,8 +173,11 @@ def rollback(batch_id: int | None = None) -> Call[None]:
 
 
 _ROLLBACK: Final = Call("POST", "/rollback", _nothing, body={}, ordered=True, rolls_back=True)
-_ROLLED_BACK: Final[Mapping[type[SluiceError], type[SluiceError]]] = {BadPositionError: UnknownBatchError}
-"""A batch that was rolled back meanwhile is beyond what was given."""
+_ROLLED_BACK: Final[Mapping[type[SluiceError], type[SluiceError]]] = {
+    BadPositionError: UnknownBatchError,
+    SourceChangedError: UnknownBatchError,
+}
+"""A batch that was rolled back meanwhile is beyond what was given, or comes again with places of another source."""
 
 
 def get_without_ack(

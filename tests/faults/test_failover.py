@@ -11,13 +11,14 @@ from urllib.parse import urlencode
 
 import pytest
 
-from sluice.client_sdk import Client
+from sluice.client_sdk import Batch, Client
 from sluice.protocol.errors import UnknownBatchError
 from tests import commands
 from tests.faults.harness import SECONDS, USUAL, Sluice
 from tests.faults.pair import DETECTING, OLD, SCHEMA, Pair, Writer, address, configure, pair_of, wait_for_replica
 from tests.proxy import Proxy
 from tests.servers import Server, ZooKeeper
+from tests.servers.server import free_port
 from tests.waiting import eventually
 
 
@@ -612,6 +613,27 @@ def gtids_of(sluice: Sluice, client_id: int) -> str:
     return str(cursor["postion"]["gtid"])
 
 
+def read_what_comes_from_the_new_source(sluice: Sluice, pair: Pair, client: Client) -> Batch:
+    """Switch, and kill the server before any cursor is stored; the last batch, which was acked."""
+    sluice.wait_running()
+    client.subscribe()
+    insert(pair.first, 1, 2)
+    assert read(client, 2) == [1, 2]
+    insert(pair.first, 3)
+    eventually(lambda: client.status()["lag"]["rows"], "row 3")
+    switch(sluice)
+    insert(pair.first, 4)
+    batch = client.get_without_ack(5.0)
+    while not any(row.after and row.after["id"] == 4 for row in batch.rows()):
+        client.ack(batch)
+        batch = client.get_without_ack(5.0)
+    client.ack(batch)
+    sluice.kill()
+    assert str(sluice.stored()).partition("/")[0] != batch.to.partition("/")[0]
+    sluice.start()
+    return batch
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize("store", ["memory", "mixed"])
 def test_what_came_from_the_new_source_is_acked_after_a_kill_though_the_stored_cursor_is_of_the_former_one(
@@ -620,28 +642,24 @@ def test_what_came_from_the_new_source_is_acked_after_a_kill_though_the_stored_c
     sluice.settings |= {"canal__file__flush__period": 3_600_000}
     configure(sluice, pair, sluice__instance__store=store, sluice__instance__store__minFree=0)
     with sluice:
-        sluice.wait_running()
         client = sluice.client()
-        client.subscribe()
-        insert(pair.first, 1, 2)
-        assert read(client, 2) == [1, 2]
-        insert(pair.first, 3)
-        eventually(lambda: client.status()["lag"]["rows"], "row 3")
-        switch(sluice)
-        insert(pair.first, 4)
-        rows: list[int] = []
-        last = ""
-        while 4 not in rows:
-            batch = client.get_without_ack(5.0)
-            rows += [row.after["id"] for row in batch.rows() if row.after]
-            last = batch.to if batch else last
-            client.ack(batch)  # which is not stored
-        sluice.kill()
-        assert str(sluice.stored()).partition("/")[0] != last.partition("/")[0]
-        sluice.start()
-        client.ack(last)
+        client.ack(read_what_comes_from_the_new_source(sluice, pair, client).to)
         insert(pair.first, 5)
         assert read(client, 5) == [5]
+
+
+@pytest.mark.extended
+def test_what_came_from_the_new_source_comes_again_when_it_was_rolled_back_since(sluice: Sluice, pair: Pair) -> None:
+    sluice.settings |= {"canal__file__flush__period": 3_600_000}
+    configure(sluice, pair)
+    with sluice:
+        urls = [f"http://127.0.0.1:{free_port()}", sluice.url]  # it acks by position once it has left a server
+        client = Client(urls, "shop", 1001, retry=SECONDS)
+        batch = read_what_comes_from_the_new_source(sluice, pair, client)
+        client.rollback()
+        with pytest.raises(UnknownBatchError):
+            client.ack(batch)
+        assert read(client, 4)[-1] == 4
 
 
 LOGGED = {"sluice__instance__store": "mixed", "sluice__instance__store__minFree": 0}

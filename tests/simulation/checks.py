@@ -46,11 +46,12 @@ class Checks:
       the cursor, before anything after it is given.
     * So does the broker, each of them once. The durable cursor of the output is never after what the broker has. A
       former owner writes nothing after the new one has written that its epoch has begun.
+    * Nobody takes over what ZooKeeper has lost, before it is written back.
     """
 
     def __init__(self, world: World, source: Source) -> None:
         self.deposed: set[int] = set()
-        """Epochs whose ``running`` was deleted by hand: their servers learn of it late, but write no more."""
+        """Epochs whose ``running`` was deleted by hand, or lost: servers learn of it late, but write no more."""
         self.seen = 0
         """Up to which change the consumer has processed."""
         self.sent = 0
@@ -67,6 +68,8 @@ class Checks:
 
     def step(self) -> None:
         """Check what concerns all servers."""
+        if self.ensemble.lost and self.ensemble.nodes.running is not None:
+            raise self._violation(f"{self.ensemble.nodes.running} takes over what ZooKeeper has lost")
         epochs = [epoch for server in self.servers if (epoch := server.epoch) is not None]
         if len(epochs) > 1 and len(set(epochs) - self.deposed) > 1:
             raise self._violation(f"several servers serve, in the epochs {epochs}")
@@ -163,6 +166,7 @@ class Checks:
             self.seen == len(self._source)
             and self.sent == self.seen
             and all(reach(self.ensemble.nodes.clients[it]) == self.seen for it in (CLIENT, OUTPUT))
+            and not self.ensemble.lost
             and any(server.epoch is not None for server in self.servers)
             and all(server.settled for server in self.servers)
         )

@@ -3,7 +3,8 @@
 Writes are applied by the leader one after the other. Followers apply them later: what is read may be old, but not older
 than what the session has seen. A session lives until the leader has not heard of it for its timeout, so that its
 ephemeral nodes outlive its process. A follower that the leader has lost goes on answering what it can alone. What a
-connection has under way when it breaks may still be applied, until the session has its next connection.
+connection has under way when it breaks may still be applied, until the session has its next connection. It may come
+back without its data: then all sessions are over.
 """
 
 from collections.abc import Callable, Mapping
@@ -90,7 +91,10 @@ class Ensemble:
         self.sessions: list[Session] = []
         self.cut = [False] * FOLLOWERS
         """Followers that the leader has lost."""
+        self.lost = False
+        """It has lost its data, and nobody has written them back."""
         self._history = [Nodes()]
+        self._wiped = 0
         self._applied = [0] * FOLLOWERS
         self._on_store = on_store
 
@@ -98,6 +102,23 @@ class Ensemble:
     def nodes(self) -> Nodes:
         """As they are now."""
         return self._history[-1]
+
+    @property
+    def zxid(self) -> int:
+        """The number of the last transaction."""
+        return len(self._history) - self._wiped
+
+    def wipe(self) -> None:
+        """Come back without any data."""
+        self.lost = True
+        self._wiped = len(self._history)
+        self._history.append(Nodes())
+        self._applied = [self._wiped] * FOLLOWERS
+        for session in self.sessions:
+            if session.alive:
+                session.alive = False
+                if session.connection is not None:
+                    session.connection.expire()
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
 """One schedule: servers, a consumer, a source and ZooKeeper, and what goes wrong with them; all from one seed."""
 
+import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sluice.server.ha.operations import Running
 from tests.simulation.checks import Checks, Violation
 from tests.simulation.consumer import Consumer
 from tests.simulation.ensemble import FOLLOWERS, TIMEOUT, Ensemble
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
 
 STEPS = 250
 """Of a schedule, before its faults stop."""
+WIPED = 9
+"""In one of so many schedules ZooKeeper loses its data."""
+EPOCHS = 1000
+"""By how much the clock raises the epoch where data are written back."""
 RECOVERY = 120.0
 """Seconds after the last fault in which everything has to be delivered and acked."""
 
@@ -67,6 +73,8 @@ class Schedule:
         self.consumer.start()
         self._grow()
         self._break()
+        if world.seed % WIPED == 2:
+            world.after(random.Random(world.seed).uniform(2, 20), self._wipe)
         while world.steps < STEPS:
             world.step()
             checks.step()
@@ -155,6 +163,30 @@ class Schedule:
             self._log("operator", "deletes running")
             self.checks.deposed.add(nodes.epoch)
             self.ensemble.write(replace(nodes, running=None))
+
+    def _wipe(self) -> None:
+        """Let ZooKeeper lose its data, once each server knows of them: one that does not cannot notice it."""
+        if not self._faulty:
+            return
+        if any(server.disk.epoch <= 0 for server in self.servers):
+            self.world.after(1.0, self._wipe)
+            return
+        self._log("zookeeper", "loses its data")
+        self.checks.deposed.add(self.ensemble.nodes.epoch)
+        self.ensemble.wipe()
+        self.world.after(TIMEOUT + self._seconds(2 * TIMEOUT), self._restore)
+
+    def _restore(self) -> None:
+        """Write back what the servers have saved, as `sluice cluster restore` does."""
+        nodes = self.ensemble.nodes
+        saved = [it for server in self.servers for it in server.disk.saved.values()]
+        newest = max(saved, key=lambda it: (it.epoch, it.at), default=None)
+        epoch = EPOCHS + max(server.disk.epoch for server in self.servers)
+        self._log("operator", f"writes back what was stored in epoch {newest.epoch if newest else 0}")
+        clients = nodes.clients if newest is None else newest.clients
+        self.ensemble.write(replace(nodes, running=Running(0, "sluice cluster restore")))
+        self.ensemble.write(replace(nodes, epoch=epoch, version=nodes.version + 1, clients=clients))
+        self.ensemble.lost = False
 
     def _yield(self) -> None:
         nodes = self.ensemble.nodes

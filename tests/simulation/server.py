@@ -5,13 +5,14 @@ import json
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sluice.client_sdk.calls import Reply
 from sluice.protocol.errors import BadPositionError, FencedError, SluiceError
 from sluice.protocol.position import Position
 from sluice.protocol.wire import varint
+from sluice.server.ha.backup import PERIOD, Backup, Saved
 from sluice.server.ha.cluster import RETRY
 from sluice.server.ha.election import LAST_STORE, State
 from sluice.server.ha.member import Member
@@ -20,10 +21,13 @@ from sluice.server.ha.operations import (
     Action,
     Activate,
     Ask,
+    Claim,
     Deactivate,
+    Done,
     Loaded,
     Operation,
     Outcome,
+    Seen,
     Store,
     Stored,
 )
@@ -83,7 +87,7 @@ class Link:
             self._back += RETRY
             outcome = UNKNOWN
         if outcome is not None:
-            self._send(self._answered, number, outcome)
+            self._send(self._answered, number, outcome, server.ensemble.zxid)
 
     def _cannot_load(self) -> None:
         if self.server.link is self:
@@ -94,10 +98,10 @@ class Link:
         self._back = max(self._back, world.now + world.latency())
         world.at(self._back, self.server, call, *arguments)
 
-    def _answered(self, number: int, outcome: Outcome) -> None:
+    def _answered(self, number: int, outcome: Outcome, zxid: int) -> None:
         if self.server.link is self:
             assert number == next(iter(self._asked)), "a connection answers in the order of the questions"
-            self._asked.pop(number)
+            outcome = self.server.remember(self._asked.pop(number), outcome, zxid)
             self.server.hear(self.server.member.answered, number, outcome)
 
     def notice(self) -> None:
@@ -174,6 +178,9 @@ class Server:
         """It does not reach ZooKeeper until then."""
         self.link: Link | None = None
         self.instance: Instance | None = None
+        self.backup = self.disk = Backup(DESTINATION)
+        """What it knows of ZooKeeper, and what of that outlives it."""
+        self._saved = 0.0
         self.wall = 0.0
         """By how many seconds the clock of the day is wrong."""
         self.failing = True
@@ -229,6 +236,7 @@ class Server:
         """Begin a life."""
         self.is_up = True
         self.member = self.make_member(self.name)
+        self.backup = _copy(self.disk)
         self.member.registered({f"server{i}": f"http://server{i}:8080" for i in range(3)})
         self._connect(None)
         self.world.tell(self.world.latency(), self, self.take_part, True)
@@ -243,6 +251,27 @@ class Server:
         self._held = []
         self._lives.clear()
         self.lost = False
+
+    def remember(self, operation: Operation, outcome: Outcome, zxid: int) -> Outcome:
+        """Note what ZooKeeper has, or what it has lost, as `Backups` does; return the answer with that."""
+        backup = self.backup
+        saved = backup.saved.get(DESTINATION, Saved(0, 0.0, self.name, {}))
+        if isinstance(outcome, Seen):
+            outcome = replace(outcome, loss=backup.loss(outcome.epoch, zxid))
+            backup.lost = bool(outcome.loss)
+            if not backup.lost:
+                backup.epoch, backup.zxid = outcome.epoch, zxid
+        elif isinstance(operation, Claim) and isinstance(outcome, Done):
+            backup.epoch, backup.zxid = operation.epoch, zxid
+        elif isinstance(outcome, Loaded):
+            clients = {client.client_id: client for client in outcome.clients}
+            backup.saved[DESTINATION] = replace(saved, epoch=backup.epoch, at=self.world.now, clients=clients)
+        elif isinstance(operation, Store) and isinstance(outcome, Done):
+            changed = {client_id: it for client_id, it in operation.changes.clients.items() if it is not None}
+            backup.saved[DESTINATION] = replace(saved, at=self.world.now, clients={**saved.clients, **changed})
+        if self.world.now >= self._saved + PERIOD:  # an answer comes more often: an event would be a step
+            self.disk, self._saved = _copy(backup), self.world.now
+        return outcome
 
     def take_part(self, wanted: bool) -> None:
         """Do what its operator wants: stop the destination, or start it."""
@@ -501,6 +530,10 @@ class Server:
     def _refuse(answers: list[Answer], error: SluiceError) -> None:
         for answer in answers:
             answer(_problem(error))
+
+
+def _copy(backup: Backup) -> Backup:
+    return replace(backup, saved=dict(backup.saved))
 
 
 def _reply(body: bytes, headers: dict[str, str] | None = None) -> Reply:

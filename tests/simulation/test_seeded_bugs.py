@@ -10,7 +10,7 @@ import pytest
 from sluice.instance.meta.base import InUse
 from sluice.protocol.errors import SluiceError, StaleSessionError
 from sluice.server.ha.member import Member
-from sluice.server.ha.operations import Action, Ask, Beat, Claim, Done, Seen, Store
+from sluice.server.ha.operations import Action, Ask, Beat, Claim, Done, Operation, Outcome, Seen, Store
 from sluice.store.batch import Batch
 from sluice.store.cursor import Changes
 from sluice.store.cursors import IDS_PER_EPOCH, Cursors
@@ -186,6 +186,15 @@ class ForgetsWhatTheBrokerHas(Server):
             super().take_over(None)
 
 
+class KnowsNothingOfALoss(Server):
+    """A server does not compare what ZooKeeper has with what it had."""
+
+    def remember(self, operation: Operation, outcome: Outcome, zxid: int) -> Outcome:
+        """Take all that ZooKeeper says."""
+        super().remember(operation, outcome, zxid)
+        return outcome
+
+
 def is_shown(seed: int, server: type[Server]) -> bool:
     """Whether a schedule shows that a server has a bug."""
     try:
@@ -213,6 +222,7 @@ def is_shown(seed: int, server: type[Server]) -> bool:
         (OvertakesALaterEpoch, 195),
         (ClaimsNoEpoch, 158),
         (ForgetsWhatTheBrokerHas, 1),
+        (KnowsNothingOfALoss, 29),
     ],
 )
 def test_a_bug_is_found(server: type[Server], likely: int) -> None:

@@ -6,7 +6,7 @@
 #                  decoder; INPUTS=, SEED=, BLOCK=
 #   make mutants   all one-token changes of the Python that decides what is delivered to whom, and 150 random ones of
 #                  the compiled core: do the tests notice? SEED=, LIMIT=; resumable
-#   make chaos     random failures of real servers for 3 minutes, or MINUTES=60; SEED=7 repeats a sequence
+#   make chaos     random failures of real servers for 3 minutes, or MINUTES=60; SEED=7 repeats a sequence; SERVER=mysql97
 #   make compat    stock Canal and Sluice on the same sources, entry by entry; writes docs/compat.md
 # And: make lint, docs, soak (what takes hours), test-all (on all servers), bench, bench-all, bench-quick, lock, clean.
 # PYTHON names another interpreter; SLUICE_CACHE another place for downloads (~/.cache/sluice).
@@ -60,7 +60,8 @@ compat: build .venv/.dev
 
 chaos: build .venv/.dev
 	@set -e; for server in mariadb-trixie mysql97; do tests/servers/server.sh $$server fetch >/dev/null; done
-	@$(RUN) -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+	@$(RUN) -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) \
+		$(if $(SERVER),--server $(SERVER)) $(ARGS)
 
 lint: build .venv/.spark
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" scripts/lint.sh

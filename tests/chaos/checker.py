@@ -5,7 +5,10 @@
   Where an ack waits until it is durable that is nothing; where cursors are stored each period, one period's acks.
 * An ack of a batch is not accepted any more when a batch of a later epoch has come.
 * Each epoch belongs to one server, and is greater than those before it.
-* A topic has every number, in order; what comes again is one stretch, which ends with what is new.
+* What is not given is what a source had purged, and the destination's list of jumps says so.
+* A snapshot has every row of its table that was delivered before it began, and none that was not delivered yet.
+* A topic has every number, in order. With transactions none comes again; without them, what does is one stretch, which
+  ends with what is new; in the form of TiDB it has the commit_ts that it had.
 * No server logs a traceback, or an error that no fault explains.
 """
 
@@ -14,11 +17,27 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
-from tests.chaos.journal import Acked, Broken, Event, Failed, Logged, Received, TakenOver, read_journal, read_log
-from tests.chaos.topics import check_topic
+from tests.chaos.journal import (
+    Acked,
+    Broken,
+    Copied,
+    Done,
+    Event,
+    Failed,
+    Logged,
+    Moved,
+    Purged,
+    Received,
+    TakenOver,
+    read_journal,
+    read_log,
+)
+from tests.chaos.plan import LONE, MAIN, VIEW
+from tests.chaos.topics import Stamped, check_stamps, check_topic
 
 PERIOD = 1.0
 """Seconds after which a server that does not write at each ack does so."""
@@ -28,12 +47,14 @@ LEASE = 2.0
 """Seconds for which a server that has lost ZooKeeper still takes acks, which it cannot store then."""
 
 EXPECTED = re.compile(
-    r"^error: .*(cannot log in|broke off|sent nothing|is lost|ended the dump|closed the connection)"
+    r"^(its log: )?error: .*(cannot log in|broke off|sent nothing|is lost|ended the dump|closed the connection)"
+    r"|has purged (the binlog at|transactions that are missing)"
+    r"|the switch to .* is refused"
     r"|cursors (cannot be|were not) stored"
     r"|the log cannot be written"
     r"|the history of tables in .* cannot be used"
 )
-"""Errors that a server has to log when a source cannot be reached, or its disk is full."""
+"""Errors that a server has to log when a source cannot be reached or has purged, or its disk is full."""
 
 
 @dataclass(slots=True)
@@ -58,7 +79,7 @@ class ClientChecker:
     Args:
         written: the numbers that each table holds, ascending.
         taken_over: which server served it when.
-        broken: the faults.
+        done: the faults, and what else was done.
         durable: an ack is answered when it is durable.
     """
 
@@ -66,7 +87,7 @@ class ClientChecker:
         self,
         written: Mapping[str, Sequence[int]],
         taken_over: Iterable[TakenOver] = (),
-        broken: Iterable[Broken] = (),
+        done: Iterable[Done] = (),
         *,
         durable: bool,
     ) -> None:
@@ -78,8 +99,18 @@ class ClientChecker:
         self._durable = durable
         self._written = written
         self._taken_over = sorted(taken_over, key=lambda it: it.at)
-        self._without_zookeeper = [it for it in broken if "zookeeper" in it.kind]
+        done = list(done)
+        self._without_zookeeper = [it for it in done if isinstance(it, Broken) and "zookeeper" in it.kind]
+        self._purged = [it for it in done if isinstance(it, Purged)]
+        self._moved = [it for it in done if isinstance(it, Moved)]
+        self._copied = {it.snapshot: it for it in done if isinstance(it, Copied)}
         self._high = dict.fromkeys(written, 0)
+        self.skips = 0
+        """How often it goes on after what it was not given."""
+        self.skipped = 0
+        """Numbers that it was not given."""
+        self._marked = False
+        """It was told that something is missing."""
         self._batches: dict[int, Received] = {}
         self._ends: dict[str, Received] = {}
         self._begun: dict[int, float] = {}
@@ -101,8 +132,10 @@ class ClientChecker:
                 self._check_age(event)
         for event in events:
             if isinstance(event, Received):
+                self._marked = self._marked or event.marked
                 self._check_order(event)
                 self._check_repeats(event)
+                self._check_read(event)
             elif isinstance(event, Failed):
                 self._violated(event.at, f"the consumer fails: {event.error}")
         if complete:
@@ -110,6 +143,7 @@ class ClientChecker:
                 missing = numbers[self._high[table] :]
                 if missing:
                     self.violations.append(f"lost: {len(missing)} numbers of {table}, from {missing[0]} on")
+            self._check_copies([it for it in events if isinstance(it, Received)])
         return self.violations
 
     def _violated(self, at: float, what: str) -> None:
@@ -124,14 +158,55 @@ class ClientChecker:
                 self._violated(batch.at, f"batch {batch.batch_id} has {first} to {last} of {table}: never written so")
                 continue
             if start > high:
-                self._violated(
-                    batch.at, f"batch {batch.batch_id} goes on with {first} of {table}: {numbers[high]} is next"
-                )
+                self._check_skip(batch, table, numbers[high], numbers[start - 1])
+                self.skipped += start - high
             self.repeated += max(0, min(high, stop) - start)
             self._high[table] = max(high, stop)
         firsts = [first for _, first, _ in batch.runs]
         if firsts != sorted(firsts):
             self._violated(batch.at, f"batch {batch.batch_id} is not in the order of writing: {batch.runs}")
+
+    def _check_skip(self, batch: Received, table: str, first: int, last: int) -> None:
+        """Check whether numbers may be missing, and whether the client was told so, or moved."""
+        self.skips += 1
+        if not any(it.at < batch.at and max(x.get(table, 0) for x in it.last.values()) >= last for it in self._purged):
+            self._violated(
+                batch.at, f"batch {batch.batch_id} goes on with {last + 1} of {table}: {first} is next, and not purged"
+            )
+        elif not (self._marked or any(it.at < batch.at for it in self._moved)):
+            self._violated(
+                batch.at, f"batch {batch.batch_id} goes on with {last + 1} of {table}: {first} is next, nothing says so"
+            )
+
+    def _check_read(self, batch: Received) -> None:
+        for table, first, last in batch.read:
+            numbers, high = self._written.get(table, ()), self._high.get(table, 0)
+            start = bisect_left(numbers, first)
+            stop = start + last - first + 1
+            if numbers[start:stop] != list(range(first, last + 1)):
+                self._violated(batch.at, f"a snapshot has {first} to {last} of {table}: never written so")
+            elif stop > high:
+                self._violated(batch.at, f"a snapshot has up to {last} of {table}, of which {numbers[high]} is next")
+
+    def _check_copies(self, batches: Sequence[Received]) -> None:
+        """Check that each snapshot has what was delivered before it."""
+        for copied in self._copied.values():
+            before = {
+                number
+                for batch in batches
+                if batch.at < copied.at
+                for table, first, last in batch.runs
+                if table == copied.table
+                for number in range(first, last + 1)
+            }
+            for batch in batches:
+                if batch.snapshot == copied.snapshot:
+                    before.difference_update(*(range(first, last + 1) for _, first, last in batch.read))
+            if before:
+                self._violated(
+                    copied.at,
+                    f"snapshot {copied.snapshot} of {copied.table} lacks {len(before)} rows, {min(before)} first",
+                )
 
     def _accept(self, ack: Acked) -> None:
         if ack.answer != "ok":
@@ -153,7 +228,7 @@ class ClientChecker:
         return answered if sent == answered else 0
 
     def _check_repeats(self, batch: Received) -> None:
-        if not batch.runs:
+        if not batch.runs or any(it.at < batch.at for it in self._moved):  # the oldest change may be an acked one
             return
         if batch.epoch in self._epochs:
             acked = self._epochs[batch.epoch]
@@ -246,13 +321,19 @@ class Verdict:
     acks: int = 0
     refused: int = 0
     taken_over: int = 0
+    sent: int = 0
     sent_again: int = 0
+    skipped: int = 0
+    read: int = 0
+    faults: int = 0
 
     def __str__(self) -> str:
         return (
-            f"{self.numbers} numbers delivered in {self.batches} batches, {self.repeated} of them again;"
-            f" {self.acks} acks, {self.refused} late ones refused; {self.taken_over} take-overs;"
-            f" {self.sent_again} numbers sent to Kafka again"
+            f"{'FAILED' if self.violations else 'passed'}: {self.faults} faults, {self.taken_over} take-overs;"
+            f" {self.numbers} numbers delivered in {self.batches} batches, {self.repeated} of them again,"
+            f" {self.skipped} gone with what was purged, {self.read} rows of snapshots; {self.acks} acks,"
+            f" {self.refused} late ones refused;"
+            f" {self.sent} numbers sent to Kafka, {self.sent_again} of them again"
         )
 
 
@@ -272,27 +353,83 @@ def check_run(folder: Path) -> Verdict:
     written = json.loads((folder / "written").read_text())
     logs = {url: list(read_log(folder / path)) for url, path in run["servers"].items()}
     owners = [it for url, lines in logs.items() for it in taken_over(url, lines)]
-    broken = list(read_journal(folder / "faults"))
+    done = list(read_journal(folder / "faults"))
     verdict = Verdict([problem for url, lines in logs.items() for problem in check_log(url, lines)])
     verdict.violations += check_epochs(owners)
+    verdict.faults = sum(not isinstance(it, Moved) for it in done)
     verdict.taken_over = len({(it.destination, it.epoch) for it in owners})
+    moves = json.loads((folder / "moves").read_text())
     for name, durable in run["promises"].items():
-        destination = name.partition("-")[0]
+        destination, _, client = name.partition("-")
+        numbers = written.get(name, written[destination])
+        main = MAIN if destination == VIEW else destination
         checker = ClientChecker(
-            written[destination],
-            [it for it in owners if it.destination == destination],
-            broken,
+            numbers,
+            [it for it in owners if it.destination == main],
+            [
+                replace(it, last={main: it.last[schema_of(main)]}) if isinstance(it, Purged) else it
+                for it in done
+                if getattr(it, "name", name) == name
+            ],
             durable=durable,
         )
         events = list(read_journal(folder / f"consumer-{name}"))
         verdict.violations += [f"{name}: {it}" for it in checker.check(events)]
-        verdict.numbers += sum(map(len, written[destination].values()))
+        recorded = sum(it["joined"] for it in moves[destination] if it["clientId"] == int(client))
+        if checker.skips and not recorded:
+            verdict.violations.append(f"{name}: the list of jumps has none, but {checker.skips} are in the journal")
+        verdict.numbers += sum(map(len, numbers.values()))
         verdict.batches += sum(isinstance(it, Received) for it in events)
         verdict.acks += sum(isinstance(it, Acked) for it in events)
         verdict.repeated += checker.repeated
         verdict.refused += checker.refused
-    for topic, found in json.loads((folder / "topics").read_text()).items():
-        problems, again = check_topic(written[topic], map(tuple, found))
+        verdict.skipped += checker.skipped
+        verdict.read += sum(last - first + 1 for it in events if isinstance(it, Received) for _, first, last in it.read)
+    for topic, records in json.loads((folder / "topics").read_text()).items():
+        client = f"{topic.partition('-')[0]}-{run['outputs'][topic]}"
+        schema = schema_of(topic.partition("-")[0])
+        gone = purged_before([it for it in done if isinstance(it, Moved) and it.name == client], done, schema)
+        found = [(stamp, list(map(tuple, it))) for stamp, it in records]
+        problems, again = judge_topic(topic, written, found, gone)
         verdict.violations += [f"{topic}: {it}" for it in problems]
         verdict.sent_again += again
+        verdict.sent += sum(len(it) for _, it in records)
     return verdict
+
+
+def schema_of(destination: str) -> str:
+    """Return which schema a destination reads."""
+    return MAIN if destination in (LONE, VIEW) else destination
+
+
+def purged_before(moves: Sequence[Moved], done: Iterable[object], schema: str) -> dict[str, int]:
+    """Return up to which numbers of each table a source had purged when a client was moved for the last time."""
+    found: dict[str, int] = {}
+    last = max((it.at for it in moves), default=0.0)
+    for purged in done:
+        if isinstance(purged, Purged) and purged.at < last:
+            for table, number in purged.last[schema].items():
+                found[table] = max(number, found.get(table, 0))
+    return found
+
+
+def judge_topic(
+    topic: str,
+    written: Mapping[str, Mapping[str, Sequence[int]]],
+    records: Sequence[Stamped],
+    gone: Mapping[str, int] = MappingProxyType({}),
+) -> tuple[list[str], int]:
+    """Return what is wrong with a topic, by what its output promises, and how many numbers came again.
+
+    ``gone``: up to which number of each table it may lack some, since the output was moved to where its stream goes on.
+    """
+    destination, _, output = topic.partition("-")
+    problems: list[str] = []
+    found, dropped = [number for _, numbers in records for number in numbers], 0
+    if output == "tidb":
+        problems, found, dropped = check_stamps(records)
+    former = output == "again" and destination != LONE
+    more, again = check_topic(written[destination], found, gone=gone, former=former or bool(gone))
+    if again and output != "again" and not gone:
+        more.append(f"{again} numbers come again")
+    return problems + more, again + dropped

@@ -18,7 +18,7 @@ from sluice.client_sdk import Batch, Client
 from sluice.client_sdk.calls import Call, Limits
 from sluice.client_sdk.connections import Connections
 from sluice.client_sdk.endpoint import Interrupted
-from sluice.protocol.errors import NotStoredError, SluiceError, UnknownBatchError
+from sluice.protocol.errors import GoneError, NotStoredError, PurgedError, SluiceError, UnknownBatchError
 from tests.chaos.journal import Acked, Failed, Journal, Received, Run
 
 T = TypeVar("T")
@@ -76,10 +76,13 @@ class Consumer:
     def run(self, way: str) -> None:
         """Read in this way."""
         try:
-            if way == "stream":
-                self._read_stream()
-            else:
-                self._get_and_ack(durable=way == "durable")
+            while True:
+                with contextlib.suppress(GoneError, PurgedError):  # until somebody moves it to where the stream goes on
+                    if way == "stream":
+                        self._read_stream()
+                    else:
+                        self._get_and_ack(durable=way == "durable")
+                time.sleep(0.5)
         except Exception as error:
             self._journal.write(Failed(time.time(), f"{type(error).__name__}: {error}"))
             raise
@@ -131,19 +134,31 @@ class Consumer:
 
 
 def describe(batch: Batch, asked: float) -> Received:
-    """Return what the journal says of a batch."""
+    """Return what the journal says of a batch. Raises AssertionError for a row that nobody has written."""
     runs: list[Run] = []
-    ended = 0
+    read: list[Run] = []
+    ended, snapshot = 0, ""
     for change in batch.changes():
         if change.entry_type == "TRANSACTIONEND" and runs:
             ended = runs[-1][2]
         for row in change.rows():
-            number = int((row.after or {})["id"])
-            if runs and runs[-1][0] == change.table and runs[-1][2] == number - 1:
-                runs[-1] = (change.table, runs[-1][1], number)
-            else:
-                runs.append((change.table, number, number))
-    return Received(asked, time.time(), batch.batch_id, batch.to, tuple(runs), ended)
+            assert row.before is None, row
+            assert row.after is not None, row
+            number = int(row.after["id"])
+            assert row.after["v"] == f"number {number}", row
+            snapshot = row.snapshot or snapshot
+            _extend(read if row.type == "READ" else runs, change.table, number)
+    marked = bool(batch.markers())
+    return Received(
+        asked, time.time(), batch.batch_id, batch.to, tuple(runs), ended, tuple(read), snapshot, marked=marked
+    )
+
+
+def _extend(runs: list[Run], table: str, number: int) -> None:
+    if runs and runs[-1][0] == table and runs[-1][2] == number - 1:
+        runs[-1] = (table, runs[-1][1], number)
+    else:
+        runs.append((table, number, number))
 
 
 def main(arguments: list[str]) -> Any:

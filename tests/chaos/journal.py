@@ -1,7 +1,7 @@
 """What the parts of a run write down, one JSON object per line, and how it is read again.
 
 A run's folder holds ``consumer-DESTINATION-CLIENT`` (`Received`, `Acked`, `Failed`), the logs of the servers, what was
-done to them (``faults``), and at last what the tables hold (``written``).
+done to them and by whom they are served (``faults``), and at last what the tables hold (``written``).
 """
 
 import json
@@ -32,6 +32,12 @@ class Received:
     """The numbers in it, in its order."""
     ended: int
     """The last number of the last transaction that ends in it; 0 when none does."""
+    read: tuple[Run, ...] = ()
+    """The numbers that a snapshot has found in the tables, ..."""
+    snapshot: str = ""
+    """... and which one."""
+    marked: bool = False
+    """It says that changes are missing here."""
 
     @property
     def epoch(self) -> int:
@@ -93,9 +99,43 @@ class Broken:
     target: str
 
 
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """A source has removed its binlog."""
+
+    at: float
+    source: str
+    last: Mapping[str, Mapping[str, int]]
+    """By schema and table a number, after which nothing was removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A snapshot of a table has begun."""
+
+    at: float
+    """Before it was asked for."""
+    name: str
+    """Of the consumer."""
+    snapshot: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Somebody has moved a client that had lost its place to the oldest change that is left."""
+
+    at: float
+    name: str
+    """Destination and client."""
+    error: str
+    """Why it had lost it."""
+
+
 Event: TypeAlias = Received | Acked | Failed
-KINDS: Mapping[str, type[Received] | type[Acked] | type[Failed] | type[Broken]] = {
-    kind.__name__: kind for kind in (Received, Acked, Failed, Broken)
+Done: TypeAlias = Broken | Purged | Copied | Moved
+KINDS: Mapping[str, type[Event] | type[Done]] = {
+    kind.__name__: kind for kind in (Received, Acked, Failed, Broken, Purged, Copied, Moved)
 }
 
 
@@ -105,7 +145,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def write(self, event: Event | Broken) -> None:
+    def write(self, event: Event | Done) -> None:
         """Append an event."""
         line = json.dumps({"what": type(event).__name__, **asdict(event)})
         os.write(self._file, line.encode() + b"\n")
@@ -117,7 +157,7 @@ def read_journal(path: Path) -> Iterator[Any]:
         fields = json.loads(line)
         kind = KINDS[fields.pop("what")]
         if kind is Received:
-            fields["runs"] = tuple(map(tuple, fields["runs"]))
+            fields |= {name: tuple(map(tuple, fields[name])) for name in ("runs", "read")}
         yield kind(**fields)
 
 

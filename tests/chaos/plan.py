@@ -1,14 +1,23 @@
 """What a seed stands for: how many of what there is, and which faults come when."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 SHARED = ("shop", "depot")
-"""The destinations of the servers that share them over ZooKeeper; their sources are MariaDB and MySQL."""
+"""The destinations of the servers that share them over ZooKeeper. Each reads its schema from either of two sources."""
+MAIN = "shop"
+"""One of them, ..."""
+VIEW = "part"
+"""... and a view of it, of some tables."""
 LONE = "till"
-"""That of the server that keeps its cursors in a file; it shares shop's source."""
-LOGGED = ("shop", LONE)
-"""Those with a log on disk."""
+"""The destination of the server that keeps its cursors in a file: it reads the same schema as the first one."""
+CONSUMERS: Mapping[int, tuple[str, ...]] = {1001: (*SHARED, LONE), 1002: (*SHARED, LONE, VIEW), 1004: (VIEW,)}
+"""Who reads what: 1001 is protected, 1004 has a condition on rows."""
+SOURCES = ("first", "second")
+"""The second one replicates from the first, which is written to."""
+TABLES = ("t0", "t1", "t2")
+"""Of each schema."""
 TIMEOUT = 2.0
 """Of the servers' sessions with ZooKeeper, seconds."""
 PAUSE = 2.5
@@ -36,26 +45,39 @@ class Plan:
 
     seed: int
     seconds: float
+    kind: str
+    """Of the sources."""
     servers: int
     zookeepers: int
     period: str
     """The shared destination whose cursors are stored each period; those of the other one at each ack."""
+    file: str
+    """The shared destination whose changes are given only when the log has them (``file``); else it is ``mixed``."""
+    gtids: bool
+    """Places are kept with the GTIDs of what was executed before them (``gtidon``)."""
     faults: tuple[Fault, ...]
 
     def __str__(self) -> str:
         return (
-            f"seed {self.seed}: {self.servers} servers, {self.zookeepers} ZooKeeper, cursors of {self.period} each"
-            f" period, {len(self.faults)} faults in {self.seconds:g} s"
+            f"seed {self.seed}: {self.kind}, {self.servers} servers, {self.zookeepers} ZooKeeper, cursors of"
+            f" {self.period} each period, the log of {self.file} before all clients,"
+            f" {'with' if self.gtids else 'without'} GTIDs, {len(self.faults)} faults in {self.seconds:g} s"
         )
 
 
-def make_plan(seed: int, seconds: float) -> Plan:
+def names() -> list[str]:
+    """Return the consumers, each by its destination and client."""
+    return [f"{destination}-{client}" for client, destinations in CONSUMERS.items() for destination in destinations]
+
+
+def make_plan(seed: int, seconds: float, kind: str = "mariadb118") -> Plan:
     """Return what happens under a seed; a longer run begins as a shorter one."""
     chance = random.Random(seed)
     servers = [f"server{number}" for number in range(chance.choice((2, 3)))]
     zookeepers = chance.choice((1, 3))
-    period = chance.choice(SHARED)
-    consumers = [f"{destination}-{client}" for destination in (*SHARED, LONE) for client in (1001, 1002)]
+    period, file = chance.choice(SHARED), chance.choice(SHARED)
+    gtids = chance.random() < 0.5
+    tables = [f"{schema}.{table}" for schema in SHARED for table in TABLES]
     kinds: list[tuple[int, str, list[str], float]] = [
         (4, "kill", servers, 6),
         (4, "freeze", servers, 3 * TIMEOUT),
@@ -64,11 +86,17 @@ def make_plan(seed: int, seconds: float) -> Plan:
         (1, "lose connection to zookeeper", servers, 0),
         (2, "cut from sources", servers, 5),
         (3, "cut from clients", servers, 5),
+        (2, "fill disk of", servers, 4),
         (3, "kill leader of", ["zookeeper"], 3),
         (1, "restart all of", ["zookeeper"], 1),
         (1, "freeze", ["zookeeper"], 2 * TIMEOUT),
-        (1, "kill", ["mariadb", "mysql"], 1),
-        (1, "stop", ["mariadb", "mysql"], 1),
+        (2, "kill", ["first"], 1),
+        (1, "stop", list(SOURCES), 1),
+        (1, "freeze", list(SOURCES), 4),
+        (3, "purge", list(SOURCES), 0),
+        (4, "switch", list(SHARED), 0),
+        (3, "alter", tables, 0),
+        (4, "copy", names(), 0),
         (2, "kill", ["kafka"], 3),
         (1, "stop", ["kafka"], 1),
         (2, "freeze", ["kafka"], 5),
@@ -78,14 +106,14 @@ def make_plan(seed: int, seconds: float) -> Plan:
         (2, "kill", ["lone"], 2),
         (1, "cut from sources", ["lone"], 4),
         (1, "cut from clients", ["lone"], 4),
-        (2, "kill", consumers, 1),
-        (1, "freeze", consumers, 5),
+        (2, "kill", names(), 1),
+        (1, "freeze", names(), 5),
     ]
     weights = [weight for weight, *_ in kinds]
     faults = []
     at = chance.uniform(1, 3)
     while at < seconds:
-        _, kind, targets, longest = chance.choices(kinds, weights)[0]
-        faults.append(Fault(at, kind, chance.choice(targets), longest * chance.random()))
+        _, name, targets, longest = chance.choices(kinds, weights)[0]
+        faults.append(Fault(at, name, chance.choice(targets), longest * chance.random()))
         at += chance.expovariate(1 / PAUSE)
-    return Plan(seed, seconds, len(servers), zookeepers, period, tuple(faults))
+    return Plan(seed, seconds, kind, len(servers), zookeepers, period, file, gtids, tuple(faults))

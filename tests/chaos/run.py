@@ -1,6 +1,5 @@
-"""Carries a plan out on real servers: ZooKeeper, Kafka, `sluice serve`, MariaDB and MySQL, with proxies between."""
+"""Carries a plan out on real servers: ZooKeeper, Kafka, `sluice serve`, two sources, with proxies between."""
 
-import itertools
 import json
 import os
 import resource
@@ -10,18 +9,18 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-import pymysql
-
 from sluice.client_sdk import Client
-from tests import commands
+from sluice.protocol.errors import SluiceError
 from tests.chaos.checker import Verdict, check_run
-from tests.chaos.journal import Broken, Journal
-from tests.chaos.plan import LOGGED, LONE, SHARED, TIMEOUT, Fault, Plan
+from tests.chaos.journal import Broken, Copied, Journal
+from tests.chaos.operator import Operator
+from tests.chaos.plan import LONE, MAIN, SHARED, TIMEOUT, VIEW, Fault, Plan, names
+from tests.chaos.sources import PARTS, Numbers, Sources
 from tests.chaos.topics import wait_topic
 from tests.faults.harness import Sluice
 from tests.proxy import Proxy
@@ -29,85 +28,48 @@ from tests.servers import Server, ZooKeeper, freeze, nodes
 from tests.servers.kafka import Kafka
 from tests.servers.server import ServerError
 
-RATE = 500
-"""Numbers a second that are written to each source, ..."""
-TRANSACTION = 20
-"""... so many at a time, ..."""
-TABLES = ("t0", "t1", "t2")
-"""... spread over these."""
 RECOVERY = 90.0
 """Seconds after the last fault in which everything has to arrive."""
 ROOT = "/otter/canal/destinations"
 PUBLIC = "127.0.0.2"
 """Address by which consumers know the servers: there stand the proxies."""
-CLIENTS: Mapping[int, tuple[str, str]] = {1001: ("ack", "durable"), 1002: ("stream", "stream")}
-"""How consumers read where cursors are shared, and from the lone server, which makes an ack durable only on demand."""
-OUTPUT: Mapping[str, object] = {
-    "sluice__outputs": "kafka",
-    "sluice__output__kafka__clientId": 1003,
-    "sluice__output__kafka__transactional": "true",
+CLIENTS: Mapping[int, tuple[str, str]] = {
+    1001: ("ack", "durable"),
+    1002: ("stream", "stream"),
+    1004: ("ack", "durable"),
 }
-"""Beside the consumers each destination sends its changes to a topic of its name."""
+"""How consumers read where cursors are shared, and from the lone server, which makes an ack durable only on demand."""
+CONDITION = f"{MAIN}.t1: part = 1"
+"""Of the rows of a view, those that its client 1004 gets."""
+OUTPUTS: Mapping[str, Mapping[str, object]] = {
+    "once": {"clientId": 1011, "transactional": "true"},
+    "again": {"clientId": 1012, "transactional": "false"},
+    "tidb": {"clientId": 1013, "format": "tidb", "clusterId": 7},
+}
+"""Beside the consumers each shared destination sends its changes to these topics; the lone one to the second."""
+SMALL: Mapping[str, object] = {
+    "canal__instance__memory__buffer__size": 512,
+    "sluice__instance__detachAfter": 2,
+    "sluice__instance__store__minFree": 0,
+    "sluice__instance__store__maxBytes": 1 << 21,
+}
+"""A ring and a log in which there is little room, so that clients leave the one and, unless protected, the other."""
 
 
-class Writer(threading.Thread):
-    """Writes increasing numbers to a source; what is there at the end was written, whatever a lost answer meant."""
-
-    def __init__(self, source: Server, schema: str) -> None:
-        super().__init__(daemon=True, name=f"writer of {schema}")
-        self._source, self._schema = source, schema
-        self._stopping = threading.Event()
-        columns = "id INT PRIMARY KEY, v VARCHAR(40)"
-        source.script(f"CREATE DATABASE {schema};\n")
-        source.script("".join(f"CREATE TABLE {table} ({columns});\n" for table in TABLES), database=schema)
-
-    def run(self) -> None:
-        """Write until it is told to stop."""
-        first = 1
-        due = time.monotonic()
-        while not self._stopping.is_set():
-            try:
-                with self._source.connect(database=self._schema, autocommit=False, read_timeout=10) as connection:
-                    while not self._stopping.wait(max(0.0, due - time.monotonic())):
-                        due = max(due + TRANSACTION / RATE, time.monotonic() - 1)
-                        first, begin = first + TRANSACTION, first
-                        with connection.cursor() as cursor:
-                            for table, start, stop in _shares(begin):
-                                rows = ",".join(f"({number},'number {number}')" for number in range(start, stop))
-                                cursor.execute(f"INSERT INTO {table} VALUES {rows}")
-                        connection.commit()
-            except (pymysql.err.OperationalError, pymysql.err.InterfaceError):
-                self._stopping.wait(0.2)
-
-    def stop(self) -> None:
-        """Write no more."""
-        self._stopping.set()
-
-    def finish(self) -> dict[str, list[int]]:
-        """Stop, and return what the tables hold."""
-        self.stop()
-        self.join()
-        query = self._source.query
-        return {
-            table: [int(row[0]) for row in query(f"SELECT id FROM {table} ORDER BY id", database=self._schema)]
-            for table in TABLES
-        }
-
-
-def _shares(first: int) -> Iterator[tuple[str, int, int]]:
-    """Return which numbers of a transaction go to which table; it changes from one to the next."""
-    size = len(TABLES)
-    turn = first // TRANSACTION
-    cuts = [first, first + 1 + turn % 7, first + 10 + turn % 5, first + TRANSACTION]
-    for number, (start, stop) in enumerate(itertools.pairwise(cuts)):
-        yield TABLES[(turn + number) % size], start, stop
+def outputs(destination: str) -> dict[str, object]:
+    """Return the settings of a destination's outputs."""
+    names = ["again"] if destination == LONE else list(OUTPUTS)
+    return {
+        "sluice__outputs": ",".join(names),
+        **{f"sluice__output__{name}__topic": f"{destination}-{name}" for name in names},
+        **{f"sluice__output__{name}__{key}": value for name in names for key, value in OUTPUTS[name].items()},
+    }
 
 
 class Node:
     """A Sluice server with the proxies around it."""
 
     def __init__(self, folder: Path, zookeeper: ZooKeeper | None, sources: Mapping[str, Server]) -> None:
-        """``sources`` by destination."""
         self.sluice = sluice = Sluice(folder)
         self.zookeepers = [Proxy(("127.0.0.1", it.port)) for it in (zookeeper.servers if zookeeper else [])]
         self.sources = {name: Proxy(("127.0.0.1", it.port)) for name, it in sources.items()}
@@ -156,7 +118,12 @@ class Consumer:
     def subscribe(self) -> None:
         """Register its client."""
         with Client(self._urls, self._destination, self._client_id, retry=30.0) as client:
-            client.subscribe()
+            client.subscribe(where=CONDITION if self._client_id == 1004 else "", protect=self._client_id == 1001)
+
+    def copy(self, table: str) -> str:
+        """Begin a snapshot of a table; return which one it is. Raises SluiceError."""
+        with Client(self._urls, self._destination, self._client_id, timeout=3.0, retry=5.0) as client:
+            return str(client.snapshot(table))
 
     def start(self) -> None:
         """Start it."""
@@ -181,79 +148,91 @@ class Run:
         self._faults = Journal(folder / "faults")
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._stack = ExitStack()
-        self.writers: dict[str, Writer] = {}
 
     def carry_out(self) -> Verdict:
         """Run and judge it."""
         with self._stack:
             self._begin()
-            self._break()
-            written = {name: writer.finish() for name, writer in self.writers.items()}
-            written[LONE] = written["shop"]
-            (self.folder / "written").write_text(json.dumps(written))
-            self._wait_for(written)
+            with self.operator:
+                self._break()
+                tables = {schema: writer.finish() for schema, writer in self.sources.writers.items()}
+                written = written_for(tables)
+                (self.folder / "written").write_text(json.dumps(written))
+                self._wait_for(written)
         return check_run(self.folder)
 
     # --- setting up --------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self.zookeeper = ZooKeeper(self.plan.zookeepers)
-        self.mariadb, self.mysql, self.kafka = Server("mariadb118"), Server("mysql97"), Kafka()
-        started = (self.zookeeper, self.mariadb, self.mysql, self.kafka)
+        self.zookeeper, self.sources, self.kafka = ZooKeeper(self.plan.zookeepers), Sources(self.plan.kind), Kafka()
         with ThreadPoolExecutor() as pool:
-            for it in pool.map(lambda it: it.__enter__(), started):
+            started: list[AbstractContextManager[object]] = [self.zookeeper, self.sources, self.kafka]
+            for it in pool.map(_enter, started):
                 self._stack.push(it)
-        shared = dict(zip(SHARED, (self.mariadb, self.mysql), strict=True))
         self.nodes = {
-            f"server{number}": Node(self.folder / f"server{number}", self.zookeeper, shared)
+            f"server{number}": Node(self.folder / f"server{number}", self.zookeeper, self.sources.servers)
             for number in range(self.plan.servers)
         }
-        self.nodes["lone"] = Node(self.folder / "lone", None, {LONE: self.mariadb})
-        for node in self.nodes.values():
+        self.nodes["lone"] = Node(self.folder / "lone", None, {"first": self.sources.servers["first"]})
+        for name, node in self.nodes.items():
             self._stack.callback(node.close)
             node.sluice.settings["kafka__bootstrap__servers"] = self.kafka.servers
-            for name, proxy in node.sources.items():
-                address = {"canal__instance__master__address": f"127.0.0.1:{proxy.port}"}
-                settings: dict[str, object] = {**address, **OUTPUT}
-                if name in LOGGED:
-                    settings |= {"sluice__instance__store": "mixed", "sluice__instance__store__minFree": 0}
-                if name == LONE:
-                    settings["sluice__output__kafka__transactionalId"] = LONE
-                else:
-                    settings["sluice__instance__meta"] = "period" if name == self.plan.period else "zookeeper"
-                schema = "shop" if name == LONE else name
-                node.sluice.add(name, self.mariadb, canal__instance__filter__regex=rf"{schema}\\..*", **settings)
-        self.operator = self.folder / "operator"
-        self.operator.mkdir()
-        (self.operator / "canal.properties").write_text(
+            for destination in (LONE,) if name == "lone" else SHARED:
+                self._configure(node, destination)
+        conf = self.folder / "operator"
+        conf.mkdir()
+        (conf / "canal.properties").write_text(
             f"canal.zkServers = {self.zookeeper.hosts}\ncanal.register.ip = {PUBLIC}\n"
             f"canal.destinations = {','.join(SHARED)}\n"
         )
-        self.consumers = {name: self._consumer(name) for name in self._promises()}
+        self.operator = Operator(conf, [it.sluice.url for it in self.nodes.values()], self._faults, self._report)
+        self.consumers = {name: self._consumer(name) for name in names()}
         run = {
             "servers": {node.url: f"{name}/log" for name, node in self.nodes.items()},
-            "promises": self._promises(),
+            "outputs": {f"{it}-{name}": OUTPUTS[name]["clientId"] for it in (*SHARED, LONE) for name in OUTPUTS},
+            "promises": {name: self._is_durable(*name.split("-")) for name in self.consumers},
         }
         (self.folder / "run").write_text(json.dumps(run))
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda node: node.sluice.start(), self.nodes.values()))
         for consumer in self.consumers.values():  # a later subscriber begins with what the ring then holds
             consumer.subscribe()
-        for name, source in shared.items():
-            self.writers[name] = writer = Writer(source, name)
-            self._stack.callback(writer.stop)
+        for destination in SHARED:
+            for settings in OUTPUTS.values():
+                self.operator.protect(destination, settings["clientId"])
+        for writer in self.sources.writers.values():
             writer.start()
         for consumer in self.consumers.values():
             self._stack.callback(consumer.kill)
             consumer.start()
 
-    def _promises(self) -> dict[str, bool]:
-        """Return by destination and client whether an ack that is answered is durable."""
-        return {
-            f"{name}-{client}": way == "durable" if name == LONE else name != self.plan.period
-            for name in (*SHARED, LONE)
-            for client, (_, way) in CLIENTS.items()
+    def _configure(self, node: Node, destination: str) -> None:
+        """Let a server have a destination, and the view of that."""
+        regex, addresses = "canal__instance__filter__regex", {k: f"127.0.0.1:{v.port}" for k, v in node.sources.items()}
+        settings: dict[str, object] = {
+            regex: rf"{MAIN if destination == LONE else destination}\\..*",
+            "canal__instance__master__address": addresses["first"],
+            "canal__instance__gtidon": str(self.plan.gtids).lower(),
+            "sluice__instance__store": "file" if destination == self.plan.file else "mixed",
+            **SMALL,
+            **outputs(destination),
         }
+        if destination != LONE:
+            settings |= {
+                "canal__instance__standby__address": addresses["second"],
+                "sluice__instance__store__standby": "true",
+                "sluice__instance__meta": "period" if destination == self.plan.period else "zookeeper",
+            }
+        node.sluice.add(destination, self.sources.servers["first"], **settings)
+        if destination == MAIN:
+            view = {"sluice__instance__route": MAIN, regex: rf"{MAIN}\\.t[12]"}
+            node.sluice.configure(VIEW, **view)
+
+    def _is_durable(self, destination: str, client: str) -> bool:
+        """Whether an ack that is answered is durable."""
+        if destination == LONE:
+            return CLIENTS[int(client)][1] == "durable"
+        return (MAIN if destination == VIEW else destination) != self.plan.period
 
     def _consumer(self, name: str) -> Consumer:
         destination, _, client = name.partition("-")
@@ -301,7 +280,7 @@ class Run:
         elif target in self.consumers:
             process = self.consumers[target]
         else:
-            process = self.kafka if target == "kafka" else self.mariadb if target == "mariadb" else self.mysql
+            process = self.kafka if target == "kafka" else self.sources.servers[target]
         end(process)
         time.sleep(seconds)
         process.start()
@@ -313,10 +292,10 @@ class Run:
             time.sleep(seconds)
             servers.thaw()
             return
-        process = self.nodes[target].sluice.process if target in self.nodes else self.consumers[target].process
-        freeze(process.pid)
+        pid = self._pid(target)
+        freeze(pid)
         time.sleep(seconds)
-        process.send_signal(signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)
 
     def _cut_from_zookeeper(self, target: str, seconds: float) -> None:
         self._stall(self.nodes[target].zookeepers, seconds)
@@ -363,17 +342,37 @@ class Run:
         time.sleep(seconds)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
 
+    def _pid(self, target: str) -> int:
+        if target in self.sources.servers:
+            return self.sources.servers[target].pid
+        return (self.nodes[target].sluice if target in self.nodes else self.consumers[target]).process.pid
+
+    def _purge(self, target: str, _: float) -> None:
+        purged = self.sources.purge(target)
+        if purged is not None:
+            self._faults.write(purged)
+
+    def _alter(self, target: str, _: float) -> None:
+        self.sources.alter(target)
+
+    def _copy(self, target: str, _: float) -> None:
+        at = time.time()
+        try:
+            schema = target.partition("-")[0]
+            snapshot = self.consumers[target].copy(f"{schema if schema in SHARED else MAIN}.t1")
+        except SluiceError as error:  # nobody serves it now, or one is running
+            self._report(f"           no snapshot for {target}: {error}")
+        else:
+            self._faults.write(Copied(at, target, snapshot, "t1"))
+
+    def _switch(self, target: str, _: float) -> None:
+        self.operator.switch(target)
+
     def _yield(self, target: str, _: float) -> None:
-        self._operate("yield", target)
+        self.operator.command("yield", target)
 
     def _rebalance(self, _: str, __: float) -> None:
-        self._operate("rebalance")
-
-    def _operate(self, *command: str) -> None:
-        """Give a command, which may fail: ZooKeeper may be away just now."""
-        done = commands.run(*command, "--conf", str(self.operator))
-        assert "Traceback" not in done.stderr, done.stderr
-        self._report(f"           {' '.join(command)}: {(done.stdout or done.stderr).strip()}")
+        self.operator.command("rebalance")
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -381,11 +380,18 @@ class Run:
         """Wait until each consumer and topic has come to the last number; the checker says what is missing."""
         deadline = time.monotonic() + RECOVERY
         for name, consumer in self.consumers.items():
-            last = max(numbers[-1] for numbers in written[name.partition("-")[0]].values() if numbers)
+            last = max(numbers[-1] for numbers in written[_told(name)].values() if numbers)
             while not _has_come_to(last, consumer.journal) and time.monotonic() < deadline:
                 time.sleep(0.2)
-        topics = {name: wait_topic(self.kafka, name, tables, deadline) for name, tables in written.items()}
+            while not self.operator.has_copied(*name.split("-")) and time.monotonic() < deadline:
+                time.sleep(0.2)
+        topics = {
+            f"{destination}-{name}": wait_topic(self.kafka, f"{destination}-{name}", written[destination], deadline)
+            for destination in (*SHARED, LONE)
+            for name in (("again",) if destination == LONE else OUTPUTS)
+        }
         (self.folder / "topics").write_text(json.dumps(topics))
+        (self.folder / "moves").write_text(json.dumps(self.operator.moves(deadline)))
         if time.monotonic() > deadline:
             self._note_what_stands_still()
         time.sleep(1.0)  # for acks under way
@@ -394,7 +400,7 @@ class Run:
         """Write down what servers and ZooKeeper say, for the reader of the report."""
         found: dict[str, object] = {}
         for name, node in self.nodes.items():
-            for destination in node.sources:
+            for destination in (LONE,) if name == "lone" else (*SHARED, VIEW):
                 found[f"{name} {destination}"] = node.sluice.destination(destination)
         with nodes(self.zookeeper.hosts) as zk:
             for destination in SHARED:
@@ -403,6 +409,23 @@ class Run:
                         data, stat = zk.get(path)
                         found[path] = f"{data.decode()} of session {stat.ephemeralOwner:#x}, version {stat.version}"
         (self.folder / "stuck").write_text(json.dumps(found, indent=1))
+
+
+def _enter(it: AbstractContextManager[object]) -> AbstractContextManager[object]:
+    it.__enter__()
+    return it
+
+
+def _told(consumer: str) -> str:
+    """Return whose changes a consumer gets: of a destination, or its own."""
+    return consumer if consumer.endswith("-1004") else consumer.partition("-")[0]
+
+
+def written_for(tables: Mapping[str, Numbers]) -> dict[str, Numbers]:
+    """Return what has to be delivered by each destination, and to a client with a condition, of what was written."""
+    view = {name: numbers for name, numbers in tables[MAIN].items() if name != "t0"}
+    chosen = [number for number in view["t1"] if number % PARTS == 1]
+    return {**tables, LONE: tables[MAIN], VIEW: view, f"{VIEW}-1004": {**view, "t1": chosen}}
 
 
 def _has_come_to(number: int, journal: Path) -> bool:

@@ -4,9 +4,22 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.chaos.checker import ClientChecker, check_epochs, check_log
-from tests.chaos.journal import IDS_PER_EPOCH, Acked, Broken, Event, Failed, Logged, Received, TakenOver
-from tests.chaos.plan import make_plan
+from tests.chaos.checker import ClientChecker, check_epochs, check_log, judge_topic
+from tests.chaos.journal import (
+    IDS_PER_EPOCH,
+    Acked,
+    Broken,
+    Copied,
+    Done,
+    Event,
+    Failed,
+    Logged,
+    Moved,
+    Purged,
+    Received,
+    TakenOver,
+)
+from tests.chaos.plan import LONE, make_plan
 from tests.chaos.topics import check_topic
 
 WRITTEN = {"t": list(range(1, 101)), "u": list(range(101, 121))}
@@ -32,10 +45,10 @@ def judge(
     *,
     durable: bool = True,
     complete: bool = False,
-    broken: Iterable[Broken] = (),
+    done: Iterable[Done] = (),
     owners: Iterable[TakenOver] = (),
 ) -> list[str]:
-    return ClientChecker(WRITTEN, owners, broken, durable=durable).check(events, complete=complete)
+    return ClientChecker(WRITTEN, owners, done, durable=durable).check(events, complete=complete)
 
 
 ALL = [batch(1, 1, 1, 60), batch(2, 1, 61, 100), batch(3, 1, 101, 120, table="u")]
@@ -62,6 +75,47 @@ class TestDelivery:
 
     def test_a_consumer_that_fails_fails_the_run(self) -> None:
         assert "GoneError" in judge([Failed(1.0, "GoneError: it is gone")])[0]
+
+
+class TestWhatWasPurged:
+    LATE = (batch(1, 1, 1, 50), batch(3, 2, 61, 100), batch(4, 2, 101, 120, table="u"))
+    PURGED = Purged(2, "first", {"shop": {"t": 60, "u": 0}, "depot": {}})
+
+    def test_it_may_be_missing_where_the_client_was_told_so_or_moved(self) -> None:
+        told = Received(2.4, 2.5, 2 * IDS_PER_EPOCH, "p", (), 0, marked=True)
+        assert judge([*self.LATE, told], done=[self.PURGED], complete=True) == []
+        assert judge(self.LATE, done=[self.PURGED, Moved(2.5, "d-1", "purged")], complete=True) == []
+
+    def test_it_is_lost_where_nothing_says_so(self) -> None:
+        assert "nothing says so" in judge(self.LATE, done=[self.PURGED])[0]
+        assert "nothing says so" in judge(self.LATE, done=[self.PURGED, Moved(5, "d-1", "purged")])[0]
+
+    @pytest.mark.parametrize(
+        "purged", [Purged(3.5, "first", PURGED.last), Purged(2, "first", {"shop": {"t": 59, "u": 120}})]
+    )
+    def test_what_the_source_still_had_is_lost(self, purged: Purged) -> None:
+        assert "not purged" in judge(self.LATE, done=[purged, Moved(2.5, "d-1", "purged")])[0]
+
+
+class TestSnapshots:
+    COPIED = Copied(1.5, "d-1", "3", "t")
+
+    @staticmethod
+    def read(at: float, first: int, last: int, snapshot: str = "3") -> Received:
+        return Received(at - 0.1, at, IDS_PER_EPOCH + 77, "p", (), 0, (("t", first, last),), snapshot)
+
+    def test_one_has_what_was_delivered_before_it(self) -> None:
+        assert judge([*ALL, self.read(2.5, 1, 30), self.read(4, 31, 100)], done=[self.COPIED], complete=True) == []
+
+    def test_a_row_that_it_lacks_is_lost(self) -> None:
+        events = [*ALL, self.read(4, 1, 59), self.read(5, 60, 60, "2")]
+        assert judge(events, done=[self.COPIED], complete=True) == ["1.500: snapshot 3 of t lacks 1 rows, 60 first"]
+
+    def test_a_row_must_not_come_before_its_insert(self) -> None:
+        assert "up to 61 of t, of which 61 is next" in judge([ALL[0], self.read(1.5, 1, 61)])[0]
+
+    def test_a_row_that_was_never_written_is_none(self) -> None:
+        assert "never written" in judge([*ALL, self.read(5, 100, 101)])[0]
 
 
 class TestRepeats:
@@ -104,7 +158,7 @@ class TestRepeats:
         one, two = batch(1, 1, 1, 50), batch(6, 1, 51, 60)
         events: list[Event] = [one, ack(one, 1.5), two, ack(two, 6.5), batch(9, 2, 1, 60)]
         assert judge(events, durable=False) != []
-        assert judge(events, durable=False, broken=[Broken(5, 8, "cut from zookeeper server0", "server0")]) == []
+        assert judge(events, durable=False, done=[Broken(5, 8, "cut from zookeeper server0", "server0")]) == []
 
     def test_an_ack_by_a_position_belongs_to_the_epoch_of_the_server_that_took_it(self) -> None:
         owners = [TakenOver(0.5, "a", "d", 1), TakenOver(1.2, "b", "d", 2)]
@@ -161,6 +215,28 @@ NUMBERS = [(number, table) for table, numbers in WRITTEN.items() for number in n
 
 
 class TestTopics:
+    def test_with_transactions_none_comes_again(self) -> None:
+        assert judge_topic("d-once", {"d": WRITTEN}, [(0, NUMBERS)]) == ([], 0)
+        problems, _ = judge_topic("d-once", {"d": WRITTEN}, [(0, NUMBERS[:60]), (0, NUMBERS[40:])])
+        assert problems == ["20 numbers come again"]
+
+    def test_a_server_that_has_lost_the_destination_may_write_what_it_had(self) -> None:
+        found = [(0, NUMBERS[:60]), (0, NUMBERS[40:50]), (0, NUMBERS[60:])]
+        assert judge_topic("d-again", {"d": WRITTEN}, found) == ([], 10)
+        assert "61 of t: 51 is next" in judge_topic(f"{LONE}-again", {LONE: WRITTEN}, found)[0][0]
+        assert "ends before 51" in judge_topic("d-again", {"d": WRITTEN}, [(0, NUMBERS[:50])])[0][0]
+
+    def test_readers_drop_what_comes_again_with_its_commit_ts(self) -> None:
+        one, two, three = (5, NUMBERS[:60]), (6, NUMBERS[60:80]), (8, NUMBERS[80:])
+        assert judge_topic("d-tidb", {"d": WRITTEN}, [one, two, one, two, three]) == ([], 80)
+        problems, _ = judge_topic("d-tidb", {"d": WRITTEN}, [one, two, (7, two[1]), three])
+        assert problems == ["20 numbers come again"]
+        problems, _ = judge_topic("d-tidb", {"d": WRITTEN}, [one, two, (6, two[1][:9]), three])
+        assert "61 comes with commit_ts 6, which stood for" in problems[0]
+        problems, _ = judge_topic("d-tidb", {"d": WRITTEN}, [one, (5, two[1]), three])
+        assert "commit_ts 5" in problems[0]
+        assert "goes on with 81 of t: 61 is next" in problems[1]
+
     def test_a_stretch_that_comes_again_is_allowed(self) -> None:
         assert check_topic(WRITTEN, [*NUMBERS[:60], *NUMBERS[40:]]) == ([], 20)
 

@@ -18,6 +18,9 @@ from sluice.client_sdk.tidb import OLDEST, TiDBReader
 from sluice.protocol.errors import OwnedError
 from sluice.protocol.tidb import secondary_pb2 as secondary
 from sluice.protocol.tidb.entries import commit_ts_of
+from sluice.server.outputs.kafka.topics import Topics
+from sluice.server.outputs.routing import Router, Rules
+from sluice.server.outputs.target import DeliveryError
 from tests import commands
 from tests.conftest import Database
 from tests.delivery import execute
@@ -144,6 +147,20 @@ def test_a_stop_does_not_wait_for_a_broker_that_does_not_answer(
         load.finish(stop=True)
     found = ops(arrived(broker, topic))
     assert load.check(seen(found if transactional else once(found))) == load.changes()
+
+
+def test_a_broker_that_stands_still_has_no_end_of_a_topic(broker: Kafka, topic: str) -> None:
+    broker.create(topic)
+    config = {"bootstrap.servers": broker.servers}
+    topics = Topics(config, Router(Rules(topic)), 1 << 20, lambda: None, lambda _: None)
+    topics.open()
+    assert topics.end(topic, 0) == 0
+    broker.freeze()
+    for _ in range(2):
+        with pytest.raises(DeliveryError, match="no broker answers"):
+            topics.end(topic, 0)
+    broker.thaw()
+    assert topics.end(topic, 0) == 0
 
 
 @pytest.mark.extended

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
@@ -136,11 +136,14 @@ class Topics:
         latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = self._asker.list_offsets({place: latest}, request_timeout=ANSWER)[place]
         try:
-            return int(asked.result(2 * ANSWER).offset)
+            offset = int(asked.result(2 * ANSWER).offset)
         except TimeoutError:
-            raise DeliveryError(f"topic {topic}: no broker answers") from None
+            offset = OFFSET_INVALID
         except KafkaException as error:
             raise self._meaning(error, topic) from None
+        if offset < 0:  # librdkafka says so, without an error, when a broker that it knows already does not answer
+            raise DeliveryError(f"topic {topic}: no broker answers")
+        return offset
 
     def _made(self, topic: str) -> TopicDescription | None:
         """Let the brokers make a topic, if they do."""

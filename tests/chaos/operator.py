@@ -56,10 +56,15 @@ class Operator(threading.Thread):
                         self._move(destination, client["clientId"], client["error"])
 
     def _move(self, destination: str, client_id: int, error: str) -> None:
-        """Do what the error advises: the log may have what comes before the loss, too, which was given already."""
+        """Do what the error advises.
+
+        ``oldest`` may be before the loss, where the log has it, and the place of the log after what the source has.
+        """
         name = f"{destination}-{client_id}"
         place = re.search(rf"`sluice seek {destination} {client_id} (\S+)` goes on there", error)
-        start = place[1] if place else "oldest"
+        left = re.search(r"oldest file that it has is (\S+\.\d+)", error)
+        logged = place[1].partition("/")[2].partition("@")[0] if place else ""
+        start = place[1] if place and left and logged <= left[1] else "oldest"
         self._report(f"           {name} is gone, and moved to {start}: {error}")
         if self._call("POST", destination, f"/clients/{client_id}/seek", {"start": start}) is not None:
             self._journal.write(Moved(time.time(), name, error))

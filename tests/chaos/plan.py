@@ -107,7 +107,7 @@ def make_plan(seed: int, seconds: float, kind: str = "mariadb118") -> Plan:
         (1, "cut from sources", ["lone"], 4),
         (1, "cut from clients", ["lone"], 4),
         (2, "kill", names(), 1),
-        (1, "freeze", names(), 5),
+        (1, "freeze", names(), 20),
     ]
     weights = [weight for weight, *_ in kinds]
     faults = []

@@ -51,7 +51,7 @@ SMALL: Mapping[str, object] = {
     "canal__instance__memory__buffer__size": 512,
     "sluice__instance__detachAfter": 2,
     "sluice__instance__store__minFree": 0,
-    "sluice__instance__store__maxBytes": 1 << 21,
+    "sluice__instance__store__maxBytes": 1 << 19,
 }
 """A ring and a log in which there is little room, so that clients leave the one and, unless protected, the other."""
 

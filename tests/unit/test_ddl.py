@@ -187,7 +187,7 @@ QUERY_EVENT = (
 
 
 def test_the_body_of_a_query_event_is_read() -> None:
-    assert Query.parse(QUERY_EVENT) == Query("crm", b"CREATE TABLE t (id INT)", 0, Status(0x45A00020, 255, 255))
+    assert Query.parse(QUERY_EVENT) == Query("crm", b"CREATE TABLE t (id INT)", 0, Status(0x45A00020, 255, 255, 255))
 
 
 @given(st.binary(max_size=80))

@@ -204,7 +204,18 @@ def test_defaults_of_character_sets_do_not_hide_the_collations_of_the_session() 
     status = bytes.fromhex(
         "0000000000 010000205400000000 0603737464 83052100000823 00000a2d00000936 00000b3c00000c 04000900090009"
     )
-    assert Status.parse(status) == Status(0x54200000, 0x0900, 0x0900)
+    assert Status.parse(status) == Status(0x54200000, 0x0900, 0x0900, 0x0900)
+
+
+@pytest.mark.parametrize(
+    ("literals", "is_known"),
+    [(None, True), ("utf8", True), ("latin1", True), ("cp1251", False), ("ascii", False), ("binary", False)],
+)
+def test_labels_are_known_where_the_connection_has_their_characters(literals: str | None, *, is_known: bool) -> None:
+    sql = "CREATE TABLE n (a ENUM('x', 'é') CHARACTER SET utf8mb4)"
+    found = after(sql, "n", context=Context("shop", literals=literals))
+    known = Table((Column("a", "enum('x','é')", "utf8mb4"),), (), "latin1")
+    assert found == (known if is_known else UNKNOWN)  # the server writes a question mark, or takes bytes as they are
 
 
 # The source is asked, and the stream comes to that place

@@ -329,6 +329,7 @@ class Control:
             query.schema,
             query.status.sql_mode,
             self.charsets.get(query.status.server_collation or 0),
+            self.charsets.get(query.status.connection_collation or 0),
             failed=query.error != 0,
             uses_temporary=event.flags & _THREAD_SPECIFIC != 0,
         )

@@ -391,6 +391,7 @@ class Status:
 
     sql_mode: int = 0
     client_collation: int | None = None
+    connection_collation: int | None = None
     server_collation: int | None = None
 
     @classmethod
@@ -407,8 +408,7 @@ class Status:
             elif code == 4:
                 if at + 6 > len(status):
                     break
-                client, _, server = struct.unpack_from("<3H", status, at)
-                return cls(sql_mode, client, server)
+                return cls(sql_mode, *struct.unpack_from("<3H", status, at))
             elif code in (2, 6):  # the catalog: length 1 byte, text, and with code 2 a zero byte
                 if at >= len(status):
                     break

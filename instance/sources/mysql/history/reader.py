@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from .....protocol.errors import DecodeError
+from ..decode.charset import encode
 from .lexer import END, Token, UnreadableError
 
 _REPLACED = "\ufffd"
@@ -11,9 +13,10 @@ _REPLACED = "\ufffd"
 class Reader:
     """Reads forward; what is not as expected is an UnreadableError, and so is what the lexer cannot read."""
 
-    def __init__(self, tokens: Iterator[Token], schema: str) -> None:
-        """Read `tokens`; unqualified tables are in `schema`."""
+    def __init__(self, tokens: Iterator[Token], schema: str, charset: str | None = None) -> None:
+        """Read `tokens`; unqualified tables are in `schema`, and strings pass through `charset`, if it is known."""
         self._tokens = tokens
+        self._charset = charset
         self.schema = schema
         self._next = next(tokens, END)
 
@@ -93,6 +96,12 @@ class Reader:
         token = self.take()
         if token.kind != "string" or self._next.kind == "string" or _REPLACED in token.text:
             raise UnreadableError(f"{token.text!r} is not one string")
+        if self._charset == "binary":  # its bytes are taken for those of any other character set
+            raise UnreadableError(f"{token.text!r} is bytes")
+        try:
+            encode(token.text, self._charset or "utf8mb4")
+        except DecodeError as error:  # the server writes question marks
+            raise UnreadableError(str(error)) from error
         return token.text
 
     def strings(self) -> None:

@@ -29,6 +29,8 @@ class Context:
     sql_mode: int = 0
     charset: str | None = None
     """The character set of new databases, as `character_set_server` has it; None if unknown."""
+    literals: str | None = None
+    """The character set that strings pass through, as `character_set_connection` has it; None if unknown."""
     failed: bool = False
     """The statement ended with an error, after it had changed something."""
     uses_temporary: bool = False
@@ -80,7 +82,7 @@ class _Statement:
         mode = self._context.sql_mode
         if self._dialect.mariadb and mode & ORACLE:
             raise UnreadableError("the syntax of sql_mode ORACLE")
-        self._reader = Reader(tokens(self._sql, self._dialect, mode), self._context.schema)
+        self._reader = Reader(tokens(self._sql, self._dialect, mode), self._context.schema, self._context.literals)
         self._parts = DefinitionReader(self._reader, self._dialect, mode)
         self._statement()
 

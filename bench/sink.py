@@ -19,7 +19,7 @@ from bench.workloads import ROWS, write
 CASES: dict[str, dict[str, object]] = {
     "where-all": {"filter_where": "bench.t: k < 1000000 AND c >= '0'"},
     "where-few": {"filter_where": "bench.t: k < 10000 AND c >= '0'"},
-    "mask": {"filter_mask": "bench.t.c: sha256", "filter_query_dml": True},
+    "mask": {"filter_mask": "bench.t.c: sha256"},
 }
 """The settings of each: all rows match; one in a hundred does; one of four columns is hashed."""
 GOALS = {"where-all": 0.6, "where-few": 1.0}

@@ -171,8 +171,8 @@ class InstanceConfig(Settings):
     filter_mask: MaskText = setting("sluice.instance.filter.mask", "", shapes=True)
     """Columns whose values nobody is to get as they are, each with what becomes of it:
     `shop.users.email: sha256; shop.users.phone: first 3`. The masks are `null`, `sha256`, `hmac` and `first` with a
-    number of characters ([masks](guide.md#masks)). Needs `canal.instance.filter.query.dml = true`. Not for columns of
-    the primary key, nor with `sluice.instance.source = kafka`."""
+    number of characters ([masks](guide.md#masks)). Not for columns of the primary key, nor with
+    `sluice.instance.source = kafka`."""
     mask_secret: SecretStr = setting("sluice.instance.filter.mask.secret", SecretStr(""), max_length=1000)
     """Secret of the mask `hmac`, of at least 16 characters."""
     filter_rows: bool = setting("canal.instance.filter.rows", default=False, shapes=True)
@@ -180,7 +180,8 @@ class InstanceConfig(Settings):
     filter_query_dcl: bool = setting("canal.instance.filter.query.dcl", default=False, shapes=True)
     """Drop GRANT, REVOKE, CREATE USER and the like."""
     filter_query_dml: bool = setting("canal.instance.filter.query.dml", default=False, shapes=True)
-    """Drop INSERT, UPDATE and DELETE that were logged as text."""
+    """Drop INSERT, UPDATE and DELETE that were logged as text, and the texts that stand before rows. They come only
+    [where nothing is left out](guide.md#texts-of-statements)."""
     filter_query_ddl: bool = setting("canal.instance.filter.query.ddl", default=False, shapes=True)
     """Drop CREATE, ALTER, DROP and the like."""
     filter_dml_insert: bool = setting("canal.instance.filter.dml.insert", default=False, shapes=True)
@@ -408,6 +409,11 @@ class InstanceConfig(Settings):
         """Compile the filter of columns."""
         return FieldFilter(self.filter_field, self.filter_black_field)
 
+    def passes_texts(self, tables: TableFilter) -> bool:
+        """Return whether texts of statements are delivered with that filter of tables: only if nothing is left out."""
+        left_out = self.filter_field, self.filter_black_field, self.filter_where, self.filter_mask
+        return tables.passes_all and not self.filter_query_dml and not any(text.strip() for text in left_out)
+
     def masks(self) -> Masks:
         """Read the masks of columns."""
         return Masks(self.filter_mask)
@@ -426,11 +432,6 @@ class InstanceConfig(Settings):
             )
         if self.store_standby and not self.has_log:
             raise ValueError("sluice.instance.store.standby needs sluice.instance.store = mixed or file")
-        if self.filter_mask.strip() and not self.filter_query_dml:
-            raise ValueError(
-                "sluice.instance.filter.mask needs canal.instance.filter.query.dml = true: the texts of statements show"
-                " what is masked"
-            )
         if self.masks().need_secret and len(self.mask_secret.get_secret_value()) < SHORTEST_SECRET:
             raise ValueError(
                 f"the mask hmac needs sluice.instance.filter.mask.secret, of at least {SHORTEST_SECRET} characters"

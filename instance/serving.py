@@ -370,7 +370,8 @@ class Serving(ABC):
         if self.config.shared_filter:
             TableFilter(text)
             return None
-        return self._filter.narrow(text).accepts
+        narrowed = self._filter.narrow(text)
+        return None if narrowed.passes_all else narrowed.accepts
 
     async def check_where(self, text: str) -> None:
         """Make sure that rows can be judged by the conditions of a client, as far as the source can be asked.

@@ -121,9 +121,10 @@ class View(Serving):
             detach_after=main.config.patience,
             expire_after=self.config.client_expiry,
             main=main.cursors,
-            passes=self._filter.accepts,
+            passes=None if self._filter.passes_all else self._filter.accepts,
             gate=self.gate,
         )
+        self.cursors.texts = self.config.main.passes_texts(self._filter)
         self._commits = Commits(self.cursors)
         self._restore()
         self.cursors.keep_calls(self._last_calls)
@@ -177,8 +178,8 @@ class View(Serving):
 
     def compile_filter(self, text: str) -> Callable[[str, str], bool] | None:
         """See `Serving.compile_filter`; what the view does not have passes no filter."""
-        passes, wanted = self._filter.accepts, self._filter.narrow(text).accepts
-        return lambda schema, table: passes(schema, table) and wanted(schema, table)
+        filters = [it.accepts for it in (self._filter, self._filter.narrow(text)) if not it.passes_all]
+        return (lambda schema, table: all(accepts(schema, table) for accepts in filters)) if filters else None
 
     def tend_readers(self) -> None:
         """See `Serving.tend_readers`."""

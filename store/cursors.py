@@ -131,6 +131,8 @@ class Cursors:
         self._expire_after = expire_after
         self._compile_filter = compile_filter
         self._passes = passes
+        self.texts = False
+        """Whether clients that have no filter and no condition are given the texts of statements."""
         self._compile_where = compile_where
         self._subscribers: dict[int, Subscriber] = {}
         self._number = 0 if main is None else self._shared.views + 1
@@ -1187,7 +1189,7 @@ class Cursors:
     def _compile(self, client_id: int, filter_text: str, where: str) -> Wanted:
         tables = self._compile_filter(filter_text) if filter_text else self._passes
         if not where or self._compile_where is None:
-            return Wanted(tables)
+            return Wanted(tables, texts=self.texts and tables is None)
         rows = self._compile_where(where)
         own, subscribers = self.key(client_id), self._shared.subscribers
         wanted = [it.wanted.rows for key, it in subscribers.items() if key != own]

@@ -21,6 +21,7 @@ cpdef enum Kind:
 cpdef enum Flag:
     BOUNDARY = 1           # the place after this slot is outside any transaction
     FUTURE_SCHEMA = 2      # decoded with a schema that is younger than the event and was changed in between
+    TEXT = 4               # the text of a statement that changes rows, of whatever tables
 
 
 cdef struct Slot:
@@ -123,10 +124,10 @@ cdef class Ring:
     cdef int check(self, int64_t sequence, int64_t end) except -1
     cdef Extent extent(self, int64_t sequence, Verdicts verdicts) noexcept
     cdef run(self, int64_t sequence, int64_t length, Verdicts verdicts)
-    cdef bint wants(self, int64_t sequence, const unsigned char[::1] allowed, Verdicts verdicts) noexcept
+    cdef bint wants(self, int64_t sequence, const unsigned char[::1] allowed, Verdicts verdicts, bint texts) noexcept
     cdef int64_t select(
         self, Collected batch, vector[int64_t] *chosen, int64_t start, int64_t stop, Py_ssize_t max_bytes,
-        bint transactions, bint whole, const unsigned char[::1] allowed, Verdicts verdicts,
+        bint transactions, bint whole, const unsigned char[::1] allowed, Verdicts verdicts, bint texts,
     ) except -1
     cdef void choose(self, Collected batch, vector[int64_t] *chosen, int64_t sequence, Verdicts verdicts) noexcept
     cdef void drop(self, Collected batch, vector[int64_t] *chosen) noexcept

@@ -24,6 +24,7 @@ class Kind(IntEnum):
 class Flag(IntFlag):
     BOUNDARY = 1
     FUTURE_SCHEMA = 2
+    TEXT = 4
 
 # (source, file, begin, n) by their numbers in the registries.
 Place: TypeAlias = tuple[int, int, int, int]
@@ -144,7 +145,12 @@ class Ring:
     def at_time(self, milliseconds: int) -> int: ...
     def gtid_runs(self, start: int, stop: int) -> list[tuple[int, int, int]]: ...
     def measure(
-        self, start: int, stop: int, allowed: Buffer | None = None, verdicts: Verdicts | None = None
+        self,
+        start: int,
+        stop: int,
+        allowed: Buffer | None = None,
+        verdicts: Verdicts | None = None,
+        texts: bool = True,
     ) -> tuple[int, int, int, int]: ...
     def pin(self, start: int, max_slots: int, max_bytes: int) -> Pinned | None: ...
     def collect(
@@ -159,6 +165,7 @@ class Ring:
         content: int = 0,
         allowed: Buffer | None = None,
         verdicts: Verdicts | None = None,
+        texts: bool = True,
     ) -> Collected: ...
     def cut(
         self,
@@ -170,6 +177,7 @@ class Ring:
         inside: bool = False,
         allowed: Buffer | None = None,
         verdicts: Verdicts | None = None,
+        texts: bool = True,
     ) -> tuple[int, int]: ...
     def read(
         self,
@@ -181,6 +189,7 @@ class Ring:
         whole: bool = True,
         allowed: Buffer | None = None,
         verdicts: Verdicts | None = None,
+        texts: bool = True,
     ) -> Collected: ...
     def split(
         self,
@@ -191,4 +200,5 @@ class Ring:
         transactions: bool = True,
         allowed: Buffer | None = None,
         verdicts: Verdicts | None = None,
+        texts: bool = True,
     ) -> list[tuple[int, int, int, int]]: ...

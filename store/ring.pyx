@@ -185,9 +185,13 @@ cdef class Collected:
     """
 
 
-cdef inline bint is_wanted(const Slot *slot, const unsigned char[::1] allowed):
+cdef inline bint is_wanted(const Slot *slot, const unsigned char[::1] allowed, bint texts):
     """Whether the slot has an entry, and its table is allowed; see `Ring.collect`."""
-    return slot.length != 0 and (allowed is None or slot.table >= allowed.shape[0] or allowed[slot.table])
+    return (
+        slot.length != 0
+        and (allowed is None or slot.table >= allowed.shape[0] or allowed[slot.table])
+        and (texts or not slot.flags & TEXT)
+    )
 
 
 cdef enum:                 # the values of `sluice.protocol.content.Content`
@@ -505,7 +509,10 @@ cdef class Ring:
         found = sorted([(run.sequence, run.source, run.first, run.last) for run in runs])
         return [(source, first, last) for _, source, first, last in found]
 
-    def measure(self, int64_t start, int64_t stop, const unsigned char[::1] allowed=None, Verdicts verdicts=None):
+    def measure(
+        self, int64_t start, int64_t stop, const unsigned char[::1] allowed=None, Verdicts verdicts=None,
+        bint texts=True,
+    ):
         """How much [start, stop) holds of what is wanted (see `collect`): (transactions, entries, rows, bytes)."""
         cdef int64_t transactions = 0, rows = 0, total = 0, entries = 0, sequence
         cdef Slot *slot
@@ -516,7 +523,7 @@ cdef class Ring:
             slot = self.at(sequence)
             if slot.flags & BOUNDARY:
                 transactions += slot.gtid_last - slot.gtid_first + 1 if slot.gtid else 1
-            if self.wants(sequence, allowed, verdicts):
+            if self.wants(sequence, allowed, verdicts, texts):
                 extent = self.extent(sequence, verdicts)
                 entries += 1
                 rows += extent.rows
@@ -525,10 +532,10 @@ cdef class Ring:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    cdef bint wants(self, int64_t sequence, const unsigned char[::1] allowed, Verdicts verdicts) noexcept:
+    cdef bint wants(self, int64_t sequence, const unsigned char[::1] allowed, Verdicts verdicts, bint texts) noexcept:
         """Whether the slot has an entry that is wanted; see `collect`."""
         cdef const Verdict *verdict
-        if not is_wanted(self.at(sequence), allowed):
+        if not is_wanted(self.at(sequence), allowed, texts):
             return False
         verdict = verdict_at(verdicts, sequence)
         return verdict == NULL or verdict.length != 0
@@ -582,7 +589,7 @@ cdef class Ring:
     def collect(
         self, int64_t start, *, int64_t stop=-1, Py_ssize_t max_entries=0, Py_ssize_t max_bytes=0,
         Py_ssize_t memory_limit=0, bint ddl_isolation=False, int content=0, const unsigned char[::1] allowed=None,
-        Verdicts verdicts=None,
+        Verdicts verdicts=None, bint texts=True,
     ):
         """The next batch from `start` on. Limits of 0 do not limit. It has at least one entry if there are any.
 
@@ -600,6 +607,7 @@ cdef class Ring:
                 stored; before that, its BEGIN waits, unless a put is blocked.
             verdicts: of a condition on rows: an entry without a row that matches is passed over in the same way, of
                 others the rows that match are given. What is not judged yet is wanted as it is.
+            texts: the texts of statements are wanted, too, as far as `allowed` has their tables.
         """
         # Long: a third of it says what the arguments mean.
         cdef vector[int64_t] chosen
@@ -620,7 +628,7 @@ cdef class Ring:
         batch.last = -1
         while sequence < stop:
             slot = self.at(sequence)
-            if not self.wants(sequence, allowed, verdicts):
+            if not self.wants(sequence, allowed, verdicts, texts):
                 sequence += 1
                 continue
             if is_filtered and held < 0 and slot.kind == TRANSACTION_BEGIN:
@@ -674,7 +682,7 @@ cdef class Ring:
 
     def cut(
         self, int64_t start, int64_t stop, *, int64_t max_rows=0, Py_ssize_t max_bytes=0, bint inside=False,
-        const unsigned char[::1] allowed=None, Verdicts verdicts=None,
+        const unsigned char[::1] allowed=None, Verdicts verdicts=None, bint texts=True,
     ):
         """Where a range from `start` ends, and how many entries it has: (sequence, entries); limits of 0 do not limit.
 
@@ -695,7 +703,7 @@ cdef class Ring:
         self.check(stop, self.next)
         for sequence in range(start, stop):
             slot = self.at(sequence)
-            if self.wants(sequence, allowed, verdicts):
+            if self.wants(sequence, allowed, verdicts, texts):
                 extent = self.extent(sequence, verdicts)
                 if slot.kind == TRANSACTION_BEGIN:
                     held = sequence
@@ -725,7 +733,7 @@ cdef class Ring:
 
     def read(
         self, int64_t start, int64_t stop, *, Py_ssize_t max_bytes=0, bint transactions=True, bint whole=True,
-        const unsigned char[::1] allowed=None, Verdicts verdicts=None,
+        const unsigned char[::1] allowed=None, Verdicts verdicts=None, bint texts=True,
     ):
         """The entries of [start, stop), which are the same however and whenever the stream was read.
 
@@ -737,12 +745,12 @@ cdef class Ring:
             max_bytes: end before the entry that would exceed this; the first one always comes. 0: no limit.
             transactions: BEGIN and END of transactions that have other entries are wanted.
             whole: the range ends at `stop`; otherwise a BEGIN before `stop` waits for what follows.
-            allowed, verdicts: as for `collect`.
+            allowed, verdicts, texts: as for `collect`.
         """
         cdef vector[int64_t] chosen
         cdef Collected batch = Collected.__new__(Collected)
         batch.start = start
-        batch.stop = self.select(batch, &chosen, start, stop, max_bytes, transactions, whole, allowed, verdicts)
+        batch.stop = self.select(batch, &chosen, start, stop, max_bytes, transactions, whole, allowed, verdicts, texts)
         batch.entries = chosen.size()
         batch.slices = self.slices(chosen.data(), chosen.size(), verdicts)
         batch.positions = self.positions(chosen.data(), chosen.size())
@@ -750,7 +758,7 @@ cdef class Ring:
 
     def split(
         self, int64_t start, int64_t stop, int parts, *, bint transactions=True,
-        const unsigned char[::1] allowed=None, Verdicts verdicts=None,
+        const unsigned char[::1] allowed=None, Verdicts verdicts=None, bint texts=True,
     ):
         """Cuts [start, stop) into at most `parts` of about equal bytes: their ends, each with (entries, rows, bytes).
 
@@ -762,7 +770,7 @@ cdef class Ring:
         cdef size_t i
         cdef int64_t entries = 0, rows = 0, size = 0, before = 0
         cdef Extent extent
-        self.select(batch, &chosen, start, stop, 0, transactions, True, allowed, verdicts)
+        self.select(batch, &chosen, start, stop, 0, transactions, True, allowed, verdicts, texts)
         for i in range(chosen.size()):
             # Do not cut after a BEGIN: the part that begins there would not know of it.
             if (
@@ -781,7 +789,7 @@ cdef class Ring:
 
     cdef int64_t select(
         self, Collected batch, vector[int64_t] *chosen, int64_t start, int64_t stop, Py_ssize_t max_bytes,
-        bint transactions, bint whole, const unsigned char[::1] allowed, Verdicts verdicts,
+        bint transactions, bint whole, const unsigned char[::1] allowed, Verdicts verdicts, bint texts,
     ) except -1:
         """Chooses what `read` gives; returns the sequence that it reached."""
         cdef int64_t sequence
@@ -793,7 +801,7 @@ cdef class Ring:
         batch.last = -1
         for sequence in range(start, stop):
             slot = self.at(sequence)
-            if not self.wants(sequence, allowed, verdicts):
+            if not self.wants(sequence, allowed, verdicts, texts):
                 continue
             if slot.kind == TRANSACTION_BEGIN:
                 held = sequence

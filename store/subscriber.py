@@ -1,6 +1,7 @@
 """One subscriber: who it is, which session's calls count, and what it is doing."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..protocol.errors import (
     AckOutOfOrderError,
@@ -394,7 +395,7 @@ class Subscriber:
         else:
             return NO_LAG
         if self._later is None or self._later.ring is not stream.ring:
-            self._later = WantedSlots(stream.ring, Wanted(self.wanted.tables))
+            self._later = WantedSlots(stream.ring, replace(self.wanted, rows=None))
         return lag(stream.ring, start, max(start, stream.shown), self._later.chosen())
 
     def status(self, stream: Stream) -> ClientStatus:

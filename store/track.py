@@ -48,13 +48,15 @@ class Wanted:
     """Its filter; None: all tables."""
     rows: RowFilter | None = None
     """Its condition on rows; None: all rows."""
+    texts: bool = False
+    """Whether it is given the texts of statements, which may speak of any table, row and column."""
 
     def has(self, schema: str, table: str) -> bool:
         """Whether it wants a table."""
         return self.tables is None or self.tables(schema, table)
 
 
-EVERYTHING: Final = Wanted()
+EVERYTHING: Final = Wanted(texts=True)
 
 
 class Chosen(TypedDict):
@@ -62,6 +64,7 @@ class Chosen(TypedDict):
 
     allowed: bytearray | None
     verdicts: Verdicts | None
+    texts: bool
 
 
 class Track:
@@ -213,6 +216,7 @@ class WantedSlots:
         """Nothing is asked of ``wanted`` before `chosen`."""
         self.ring = ring
         self._tables = wanted.tables
+        self._texts = wanted.texts
         self._mask = bytearray([1])  # 0 stands for no table: transaction ends, statements
         self._verdicts = None if wanted.rows is None else verdicts_of(ring, wanted.rows)
 
@@ -222,7 +226,8 @@ class WantedSlots:
             for number in range(len(self._mask), len(self.ring.tables) + 1):
                 schema, table, *_ = self.ring.tables[number]
                 self._mask.append(self._tables(schema, table))
-        return {"allowed": None if self._tables is None else self._mask, "verdicts": self._verdicts}
+        allowed = None if self._tables is None else self._mask
+        return {"allowed": allowed, "verdicts": self._verdicts, "texts": self._texts}
 
     def reach(self, sequence: int, stop: int) -> int:
         """Return up to which slot it is known what is wanted of the slots from one on, ``stop`` at most."""

@@ -36,6 +36,11 @@ class Patterns:
     def __bool__(self) -> bool:
         return bool(self.items)
 
+    @property
+    def matches_all(self) -> bool:
+        """Whether some item matches every table, in one of the ways in which that is usually written."""
+        return any(item.text in _EVERY_TABLE for item in self.items)
+
     def matches(self, schema: str, table: str) -> bool:
         """Whether some item matches the table."""
         return self.matcher.matches(f"{schema}.{table}")
@@ -72,6 +77,12 @@ class TableFilter:
         self.include = Patterns(include)
         self.exclude = Patterns(exclude)
         self._main = main
+
+    @property
+    def passes_all(self) -> bool:
+        """Whether no table is left out."""
+        is_whole = self._main is None or self._main.passes_all
+        return is_whole and (not self.include or self.include.matches_all) and not self.exclude
 
     def accepts(self, schema: str, table: str) -> bool:
         """Whether the table passes."""
@@ -152,6 +163,7 @@ def _translate(text: str) -> Item:
     return item
 
 
+_EVERY_TABLE = frozenset({".*", ".+", r".*\..*", r".+\..+", r".*\..+", r".+\..*", ".*..*", ".+..+"})
 _PLAIN = r"(?:[\w$-]|\\[^\w.])+"
 _LITERAL = re.compile(rf"{_PLAIN}\\\.{_PLAIN}")
 _IN_SCHEMA = re.compile(rf"({_PLAIN})\\\.(?![*?{{])")

@@ -15,11 +15,16 @@ from libc.string cimport memcpy
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
-from ...protocol.wire cimport VARINT_MAX, get_varint, put_varint
-from ..ring cimport ADVANCE, BOUNDARY, GAP, TRANSACTION_BEGIN, Ring, Slot, Staging
+from ...protocol.canal cimport tags
+from ...protocol.wire cimport VARINT_MAX, WireField, get_field, get_varint, put_varint
+from ..ring cimport ADVANCE, BOUNDARY, GAP, QUERY, TEXT, TRANSACTION_BEGIN, Ring, Slot, Staging
 from ..segment cimport SegmentWriter
 
+from ...protocol import props
 from .errors import LogError
+
+cdef extern from "string.h" nogil:
+    const void *memmem(const void *haystack, size_t size, const void *needle, size_t needle_size)
 
 cdef extern from "libdeflate.h" nogil:
     uint32_t libdeflate_crc32(uint32_t crc, const void *buffer, size_t length)
@@ -86,6 +91,23 @@ cdef inline void set_values(Slot *slot, const int64_t *values) noexcept nogil:
     slot.gtid = <uint32_t>values[GTID]
     slot.gtid_first = values[18]
     slot.gtid_last = values[19]
+
+
+cdef bytes SHAPE = props.SHAPE.encode()
+
+
+cdef bint is_text(const Slot *slot, const uint8_t *entry) except -1:
+    """Whether an entry of kind QUERY is the text of a statement: the slots of earlier versions do not say it."""
+    cdef WireField framed, header
+    cdef const uint8_t *end = entry + slot.length
+    if slot.event_type in (tags.INSERT, tags.UPDATE, tags.DELETE):
+        return True
+    if slot.event_type != tags.QUERY or slot.flags & BOUNDARY:
+        return False
+    # A marker of what has changed the shape of entries stands within a transaction, too.
+    if get_field(entry, end, &framed) == NULL or get_field(framed.data, framed.data + framed.size, &header) == NULL:
+        return True
+    return memmem(header.data, header.size, PyBytes_AS_STRING(SHAPE), len(SHAPE)) == NULL
 
 
 cdef class Numbers:
@@ -256,5 +278,7 @@ def unpack(
         else:
             slot = staging.advance()
         set_values(slot, own)
+        if slot.kind == QUERY and is_text(slot, &entries[used - values[LENGTH]]):
+            slot.flags |= TEXT
     if p != end or used != size:
         raise LogError(f"{end - p} bytes are left after the slots, and {size - used} after their entries")

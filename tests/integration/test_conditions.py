@@ -348,7 +348,7 @@ async def test_conditions_that_nobody_has_any_more_are_not_judged(source: Server
 
 
 async def test_masked_values_are_judged_as_they_are_given(source: Server, schema: str, tmp_path: Path) -> None:
-    masks = {"filter_mask": f"{schema}.numbers.filler: first 1", "filter_query_dml": True}
+    masks = {"filter_mask": f"{schema}.numbers.filler: first 1"}
     async with serving(source, schema, tmp_path, **masks) as server:
         await subscribed(server, f"{schema}.numbers: filler = 'x'")
         fill(source, schema, 1, 10)

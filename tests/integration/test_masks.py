@@ -27,7 +27,6 @@ def test_hashes_are_those_of_the_server(mysql97: Server, database: Database, tmp
         tmp_path,
         filter_regex=rf"{schema}\..*",
         filter_mask="; ".join(f"{schema}.t.{name}: sha256" for name in columns),
-        filter_query_dml=True,
     ) as delivery:
         execute(
             mysql97,
@@ -51,7 +50,7 @@ def test_hashes_are_those_of_the_server(mysql97: Server, database: Database, tmp
 
 def test_a_masked_key_stops_the_destination(mariadb118: Server, database: Database, tmp_path: Path) -> None:
     schema = database(mariadb118)
-    settings = {"filter_regex": rf"{schema}\..*", "filter_mask": f"{schema}.t.id: sha256", "filter_query_dml": True}
+    settings = {"filter_regex": rf"{schema}\..*", "filter_mask": f"{schema}.t.id: sha256"}
     with Reading(config(mariadb118, tmp_path, **settings)) as reading:
         reading.wait(lambda: reading.running)
         execute(mariadb118, ["CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)"], database=schema)

@@ -466,7 +466,6 @@ async def test_a_snapshot_gives_masked_columns_as_changes_do(
     schema = database(source)
     settings: dict[str, Any] = {
         "filter_mask": "; ".join(f"{schema}.items.{name}: {mask}" for name in VALUES),
-        "filter_query_dml": True,
         "time_zone": "Asia/Shanghai",
     }
     if mask == "hmac":
@@ -503,7 +502,6 @@ async def test_a_condition_shows_nothing_of_what_is_masked_or_left_out(
     source.query(f"CREATE TABLE {schema}.items (id INT PRIMARY KEY, email VARCHAR(99), secret INT)")
     settings: dict[str, Any] = {
         "filter_mask": f"{schema}.items.email: sha256",
-        "filter_query_dml": True,
         "filter_black_field": f"{schema}.items:secret",
     }
     async with subscribed(source, schema, tmp_path, **settings) as server:
@@ -516,7 +514,7 @@ async def test_a_table_with_a_masked_key_is_refused(source: Server, database: Da
     """Changes could not take the place of rows."""
     schema = database(source)
     source.query(f"CREATE TABLE {schema}.items (email VARCHAR(99) NOT NULL, UNIQUE (email))")
-    settings: dict[str, Any] = {"filter_mask": f"{schema}.items.email: first 3", "filter_query_dml": True}
+    settings: dict[str, Any] = {"filter_mask": f"{schema}.items.email: first 3"}
     async with subscribed(source, schema, tmp_path, **settings) as server:
         with pytest.raises(BadParameterError, match=f"{schema}.items.email has a mask, and is part of the key"):
             await started(server, schema)

@@ -143,10 +143,6 @@ class TestConfiguration:
         encoded = plan("tinyint", "tinyint", masks={"C0": SHA256}, **left_out).encode(b"\xfc\1\2", EventType.INSERT)
         assert [[it.value for it in after] for _, after in rows(encoded)] == [["2"]]
 
-    def test_the_texts_of_statements_must_not_be_delivered(self) -> None:
-        with pytest.raises(ConfigError, match=r"needs canal\.instance.filter.query.dml = true"):
-            filled(sluice__instance__filter__mask="s.t.a: null")
-
     @pytest.mark.parametrize("secret", ["", "fifteen letters"])
     def test_hmac_needs_a_secret(self, secret: str) -> None:
         with pytest.raises(
@@ -154,13 +150,12 @@ class TestConfiguration:
         ) as error:
             filled(
                 sluice__instance__filter__mask="s.t.a: hmac",
-                canal__instance__filter__query__dml="true",
                 sluice__instance__filter__mask__secret=secret,
             )
         assert not secret or secret not in str(error.value)
 
     def test_the_secret_is_in_no_text_and_what_shapes_entries_has_a_fingerprint_of_it(self) -> None:
-        settings = {"filter_mask": "s.t.a: hmac", "filter_query_dml": True}
+        settings = {"filter_mask": "s.t.a: hmac"}
         one, other = (instance(**settings, mask_secret=it) for it in (SECRET, SECRET + "2"))
         assert SECRET not in f"{one!r} {one} {one.model_dump(mode='json')} {one.shape()}"
         assert SECRET in one.secrets()

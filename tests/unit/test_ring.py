@@ -223,6 +223,24 @@ def test_tables_that_are_not_wanted_are_passed_over() -> None:
     assert (nothing.slices, nothing.entries, nothing.stop) == ([], 0, 10)
 
 
+def test_texts_of_statements_are_given_to_whom_they_are_for() -> None:
+    ring = Ring()
+    source = Source(ring)
+    source.stage(b"B", Kind.TRANSACTION_BEGIN)
+    source.stage(b"t", Kind.QUERY, flags=Flag.TEXT)
+    source.stage(b"i", Kind.QUERY, table=1, flags=Flag.TEXT)
+    source.stage(b"r", table=1)
+    source.stage(b"m", Kind.QUERY)
+    source.stage(b"E", Kind.TRANSACTION_END, flags=Flag.BOUNDARY)
+    source.put()
+    end = ring.next
+    assert joined(ring.collect(0).slices) == joined(ring.read(0, end).slices) == b"BtirmE"
+    assert (ring.measure(0, end)[1], ring.cut(0, end)[1], ring.split(0, end, 1)[0][1]) == (6, 4, 6)
+    assert joined(ring.collect(0, texts=False).slices) == joined(ring.read(0, end, texts=False).slices) == b"BrmE"
+    assert ring.measure(0, end, texts=False)[1] == ring.split(0, end, 1, texts=False)[0][1] == 4
+    assert ring.cut(0, end, texts=False)[1] == 2
+
+
 def test_tables_seen_after_the_filter_was_made_are_wanted() -> None:
     ring = Ring()
     source = Source(ring)

@@ -70,7 +70,6 @@ class Control:
         self._config = config
         self._tables = ring.tables
         self._decoder = decoder
-        self._filter = config.table_filter()
         self._fields = config.field_filter()
         self._conditions = config.conditions()
         self._masks = config.masks()
@@ -98,6 +97,7 @@ class Control:
         self.part: Part | None = None
         """Where the decoder gets the prepared part of the XA transaction that is committed."""
         self._committed = ""  # its xid
+        self._use(config.table_filter())
 
     def answer(self, event: Event) -> None:
         """Answer a control event.
@@ -128,8 +128,12 @@ class Control:
     def refilter(self, table_filter: TableFilter) -> None:
         """Use another filter, from the next statement."""
         if table_filter is not self._filter:
-            self._filter = table_filter
+            self._use(table_filter)
             self._decoder.forget_plans()
+
+    def _use(self, table_filter: TableFilter) -> None:
+        self._filter = table_filter
+        self._decoder.drops_statements = not self._config.passes_texts(table_filter)
 
     def follow(self, event: Event) -> None:
         """Let an event that is before the start change the tables, if it is a statement that does."""
@@ -317,8 +321,7 @@ class Control:
             what,
             event.position,
         )
-        is_other = is_named and not self._filter.accepts(change.schema or "", change.table or "")
-        if self._config.filter_query_dml or is_other:
+        if self._decoder.drops_statements:
             self._decoder.skip_event()
         else:
             self._put_statement(event, query, sql, change)
@@ -507,5 +510,6 @@ class Control:
         entry = pb.Entry(header=header, entryType=pb.ROWDATA, storeValue=change.SerializeToString())
         if not number and schema and table and not for_all and self._filter.accepts(schema, table):
             number = self._tables.intern((schema, table))
-        self._decoder.put_entry(entry.SerializeToString(), kind, event_type, number)
+        flags = Flag.TEXT if event_type in DML else 0
+        self._decoder.put_entry(entry.SerializeToString(), kind, event_type, number, flags)
         return header

@@ -83,7 +83,8 @@ cdef class Decoder:
     cdef bint gtid_on, strict_canal
     cdef readonly bint moves_xa        # rows of an XA transaction come where it is committed
     cdef bint drops[4]                 # by event type
-    cdef bint drops_rows, drops_statements, drops_transactions
+    cdef bint drops_rows, drops_transactions
+    cdef public bint drops_statements
 
     # The stream
     cdef bint gtid_dump

@@ -45,6 +45,8 @@ class Decoder:
     execute_ms: int
     server_version: str | None
     moves_xa: bool
+    drops_statements: bool
+    """The texts of statements with rows are left out."""
 
     def __init__(self, ring: Ring, options: DecoderOptions, member: str = "", *, moves_xa: bool = True) -> None: ...
     def begin(

@@ -65,6 +65,7 @@ from .....store.ring cimport (
     FUTURE_SCHEMA,
     QUERY,
     ROW_DATA,
+    TEXT,
     TRANSACTION_BEGIN,
     TRANSACTION_END,
     Ring,
@@ -1647,6 +1648,7 @@ cdef class Decoder:
         self.writer.cursor = put_raw(p, text, size) if is_valid else put_utf8(p, text, size)
         self.entries.end(0)
         self.put_slot(&self.place, self.event_begin, self.event_n, QUERY, QUERY_TYPE)
+        self.staging.last().flags |= TEXT
         self.has_entries = self.is_put = True
         return 0
 

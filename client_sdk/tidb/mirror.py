@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pymysql
 
 from ...protocol.canal.arrow import EnvelopeDecoder
+from ...protocol.canal.ddl import is_of_database
 from ...protocol.canal.rows import Change
 from ...protocol.errors import TargetError
 from ...protocol.identifiers import quote_name
@@ -227,7 +228,7 @@ class TiDBMirror:
 
     def _run(self, cursor: "Cursor", change: Change) -> None:
         try:
-            if change.ddl_schema and not change.sql.upper().startswith("CREATE DATABASE"):
+            if change.ddl_schema and not is_of_database(change.sql):
                 cursor.execute(f"USE {quote_name(change.ddl_schema)}")
             cursor.execute(change.sql)
         except pymysql.MySQLError as error:

@@ -33,16 +33,11 @@ from ..buffer cimport Buffer, reserve
 from ..canal.entry cimport Fields, fields_of
 from ..canal.tags cimport (
     AFTER_COLUMNS,
-    ALTER,
     BEFORE_COLUMNS,
     CHANGE_EVENT_TYPE,
-    CINDEX,
-    CREATE,
     DDL_SCHEMA_NAME,
     DELETE,
-    DINDEX,
     ENTRY_TYPE,
-    ERASE,
     EVENT_LENGTH,
     EVENT_TYPE,
     EXECUTE_TIME,
@@ -60,8 +55,6 @@ from ..canal.tags cimport (
     MYSQL_TYPE,
     NAME,
     PAIR_VALUE,
-    QUERY,
-    RENAME,
     ROW_DATAS,
     ROWDATA,
     SCHEMA_NAME,
@@ -75,7 +68,6 @@ from ..canal.tags cimport (
     TRANSACTION_ID,
     TRANSACTIONBEGIN,
     TRANSACTIONEND,
-    TRUNCATE,
     UPDATE,
     UPDATED,
     VALUE,
@@ -127,6 +119,7 @@ from .tags cimport (
     THIRD,
 )
 
+from ..canal.ddl import event_type_of
 from ..canal.types import SqlType
 from ..errors import DecodeError
 
@@ -356,18 +349,6 @@ class Transaction(NamedTuple):
     entries: list[Entry]
 
 
-_STATEMENTS = {"CREATE": CREATE, "ALTER": ALTER, "DROP": ERASE, "TRUNCATE": TRUNCATE, "RENAME": RENAME}
-_OF_INDEXES = {"CREATE": CINDEX, "DROP": DINDEX}
-
-
-def _event_type(str sql):
-    """The event type of a statement, which TiDB has written anew, in capital letters and without comments before it."""
-    words = sql.split(None, 3)[:3]
-    if words and words[0] in _OF_INDEXES and "INDEX" in words[1:]:
-        return _OF_INDEXES[words[0]]
-    return _STATEMENTS.get(words[0], QUERY) if words else QUERY
-
-
 @cython.final
 cdef class EntryEncoder:
     """Encodes records. One call at a time."""
@@ -513,7 +494,7 @@ cdef class EntryEncoder:
                 self.table = text_of(span_of(&field))
             elif field.tag == THIRD:
                 sql = text_of(span_of(&field)).removesuffix(";")
-        event_type = _event_type(sql)
+        event_type = int(event_type_of(sql, self.schema))
         header = text_field(SCHEMA_NAME, self.schema) + text_field(TABLE_NAME, self.table)
         header += uint_field(EVENT_TYPE, event_type)
         change = (

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.instance.sources.mysql.ddl import Change, Query, Statement, Status, classify
+from sluice.instance.sources.mysql.query import Query, Status
+from sluice.protocol.canal.ddl import Change, Statement, classify, event_type_of, is_of_database
 from sluice.protocol.canal.tags import EventType
 
 CREATE, ALTER, ERASE, QUERY = EventType.CREATE, EventType.ALTER, EventType.ERASE, EventType.QUERY
@@ -37,6 +38,43 @@ INSERT, UPDATE, DELETE = EventType.INSERT, EventType.UPDATE, EventType.DELETE
 )
 def test_a_statement_names_its_tables(sql: str, changes: list[tuple[EventType, str, str]]) -> None:
     assert classify(sql, "shop") == Statement(tuple(Change(*change) for change in changes))
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [
+        ("truncate table h.low", TRUNCATE),
+        ("/* app */ alter table t add v int", ALTER),
+        ("-- app\nDrop\tTable t", ERASE),
+        ("# app\nrename table a to b", RENAME),
+        ("alter table a rename b", RENAME),
+        ("/*!50000 create */ table t (id int)", CREATE),
+        ("ALTER TABLE t ADD UNIQUE INDEX u (a)", CINDEX),
+        ("drop index i on t", DINDEX),
+        ("alter table t add foreign key (a) references x (id)", ALTER),
+        ("create database d", CREATE),
+        ("/* app */ drop view v", ERASE),
+        ("", QUERY),
+        ("/* app */", QUERY),
+        ("FROBNICATE", QUERY),
+    ],
+)
+def test_a_ddl_has_one_type(sql: str, kind: EventType) -> None:
+    assert event_type_of(sql, "shop") is kind
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("/* app */ create schema if not exists d", True),
+        ("DROP DATABASE d", True),
+        ("ALTER DATABASE d CHARACTER SET latin1", False),
+        ("CREATE TABLE d (id INT)", False),
+        ("CREATE VIEW d AS SELECT 1", False),
+    ],
+)
+def test_what_creates_or_drops_a_database_is_known(sql: str, *, expected: bool) -> None:
+    assert is_of_database(sql) is expected
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.instance.sources.mysql.ddl import Status
 from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.instance.sources.mysql.history.lexer import (
     ANSI_QUOTES,
@@ -15,6 +14,7 @@ from sluice.instance.sources.mysql.history.lexer import (
 )
 from sluice.instance.sources.mysql.history.statements import Context, apply
 from sluice.instance.sources.mysql.history.tables import UNKNOWN, Catalog, Column, Database, State, Table, as_shown
+from sluice.instance.sources.mysql.query import Status
 from sluice.instance.sources.mysql.schema import Schemas, Snapshot, TableSchema
 from sluice.protocol.position import Position
 from tests.unit.plans import table_map

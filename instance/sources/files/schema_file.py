@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from ....protocol.canal.ddl import classify
 from ....protocol.errors import SourceError
-from ..mysql.ddl import classify
 from ..mysql.history.lexer import Dialect
 from ..mysql.history.statements import Context, apply
 from ..mysql.history.tables import Catalog, Database, Table, as_shown

@@ -8,6 +8,7 @@ from typing import Final
 
 from ....protocol import props
 from ....protocol.canal import entry_pb2 as pb
+from ....protocol.canal.ddl import DML, Change, classify
 from ....protocol.canal.tags import EventType
 from ....protocol.errors import DecodeError, PurgedError, SluiceError, SourceError
 from ....protocol.position import Position
@@ -15,7 +16,6 @@ from ....store.ring import Flag, Kind, Ring
 from ...quarantine import Item, Kept, Quarantine
 from ...sink.filters import TableFilter
 from .config import BinlogConfig
-from .ddl import DML, Change, Query, classify
 from .decode.charset import decode
 from .decode.decoder import Decoder
 from .decode.events import BinlogEvent, Event
@@ -23,6 +23,7 @@ from .decode.plan import PlanOptions, TablePlan
 from .decode.table_map import TableMap, counts_years
 from .history.statements import Context
 from .history.tables import CatalogChange
+from .query import Query
 from .schema import Schemas, TableSchema
 from .start import PlaceFinder, error_text
 from .xa import KeptPart, Part, PreparedTransactions, prepared_xid, resolved_xid

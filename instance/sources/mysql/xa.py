@@ -8,7 +8,7 @@ from ....protocol.errors import DecodeError, SourceError
 from ....protocol.position import Position
 from ....store.restarts import Restarts
 from .connection import Connection, LongAnswerError
-from .ddl import Query
+from .query import Query
 
 EVENTS: Final = 200
 """Events that are asked for at once; fewer if an answer would be too long: with ``binlog_rows_query_log_events`` some

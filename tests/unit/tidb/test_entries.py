@@ -72,13 +72,23 @@ def test_statements_have_canals_types() -> None:
     found = {it.label: decode_changes(encode(it.value))[0].type for it in DDL}
     expected = {
         "CREATE": ("create_database", "create_table_gen", "ddl_create_view", "ddl_create_like"),
-        "ALTER": ("ddl_add_column", "ddl_add_unique", "ddl_truncate_partition", "ddl_alter_db", "ddl_rename_column"),
-        "CINDEX": ("ddl_add_index",),
+        "ALTER": ("ddl_add_column", "ddl_truncate_partition", "ddl_alter_db", "ddl_rename_column"),
+        "CINDEX": ("ddl_add_index", "ddl_add_unique"),
         "RENAME": ("ddl_rename_table",),
         "TRUNCATE": ("ddl_truncate",),
         "ERASE": ("ddl_drop_view", "ddl_drop_table", "ddl_drop_database"),
     }
     assert {label: kind for kind, labels in expected.items() for label in labels}.items() <= found.items()
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind"), [("truncate table h.low", "TRUNCATE"), ("/* app */ alter table low add v int", "ALTER")]
+)
+def test_a_statement_has_its_type_however_it_is_written(sql: str, kind: str) -> None:
+    data = secondary.DDLData(schema_name="h", table_name="low", ddl_query=sql.encode() + b";")
+    found = secondary.Binlog(type=secondary.DDL, commit_ts=1 << 18, ddl_data=data)
+    (change,) = decode_changes(encode(found.SerializeToString()))
+    assert (change.type, change.table, change.sql) == (kind, "low", sql)
 
 
 def test_headers_name_the_offset_and_the_time_of_the_commit() -> None:

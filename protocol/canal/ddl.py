@@ -1,4 +1,4 @@
-"""What a statement of the binlog does to which tables, in Canal's terms.
+"""What a statement does to which tables, in Canal's terms.
 
 This is not an SQL parser: it is a tokenizer, and one function for each kind of statement, which reads as far as the
 names it is about. What it does not understand becomes a QUERY without a table, as in Canal, or an INSERT, UPDATE or
@@ -6,12 +6,11 @@ DELETE without one where it begins as such: its text has values of rows. It neve
 """
 
 import re
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ....protocol.canal.tags import EventType
+from .tags import EventType
 
 DML: Final = frozenset({EventType.INSERT, EventType.UPDATE, EventType.DELETE})
 
@@ -55,6 +54,19 @@ def classify(sql: str, schema: str) -> Statement:
         return Statement(tuple(_statement(reader)))
     except _NotUnderstoodError:
         return Statement((Change(reader.kind),), understood=False)
+
+
+def event_type_of(sql: str, schema: str) -> EventType:
+    """Return the type of a DDL: what `classify` says it does to its first table, else what its first word means."""
+    changes = classify(sql, schema).changes
+    if changes and changes[0].event_type is not EventType.QUERY:
+        return changes[0].event_type
+    return _DDL_HEADS.get(next(_tokens(sql), _END).text.upper(), EventType.QUERY)
+
+
+def is_of_database(sql: str) -> bool:
+    """Whether a statement creates or drops a database."""
+    return any(change.schema is not None and change.table is None for change in classify(sql, "").changes)
 
 
 class _NotUnderstoodError(Exception):
@@ -368,6 +380,13 @@ _KINDS: Final = {
     "DELETE": EventType.DELETE,
     "WITH": EventType.UPDATE,  # of one kind or another: a SELECT is in no binlog
 }
+_DDL_HEADS: Final = {
+    "CREATE": EventType.CREATE,
+    "ALTER": EventType.ALTER,
+    "DROP": EventType.ERASE,
+    "TRUNCATE": EventType.TRUNCATE,
+    "RENAME": EventType.RENAME,
+}
 _DROPPED_HEADS: Final = _words(
     "ANALYZE BEGIN BINLOG CACHE CALL CHANGE CHECK CHECKSUM CLONE COMMIT DELIMITER DO FLUSH GRANT IMPORT INSTALL KILL",
     "LOCK OPTIMIZE PURGE RELEASE REPAIR RESET REVOKE ROLLBACK SAVEPOINT SELECT SHUTDOWN START STOP UNINSTALL UNLOCK",
@@ -380,82 +399,3 @@ _DROPPED_OBJECTS: Final = _words(
 _DATABASE: Final = frozenset({"DATABASE", "SCHEMA"})
 _CONSTRAINTS: Final = frozenset({"UNIQUE", "PRIMARY", "FOREIGN", "CHECK"})
 _INDEXES: Final = frozenset({"INDEX", "KEY", "FULLTEXT", "SPATIAL", "VECTOR"})
-
-
-_STATUS_SIZES: Final = {0: 4, 3: 4}  # flags, auto_increment
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """The session that a statement ran in, as far as the event says. Collations are ids, None if it does not say."""
-
-    sql_mode: int = 0
-    client_collation: int | None = None
-    connection_collation: int | None = None
-    server_collation: int | None = None
-
-    @classmethod
-    def parse(cls, status: bytes) -> "Status":
-        """Read status variables 1, sql_mode, and 4, the collations of client, connection and server: 2 bytes each."""
-        sql_mode = 0
-        at = 0
-        while at < len(status):
-            code = status[at]
-            at += 1
-            if code == 1:
-                sql_mode = int.from_bytes(status[at : at + 8], "little")
-                at += 8
-            elif code == 4:
-                if at + 6 > len(status):
-                    break
-                return cls(sql_mode, *struct.unpack_from("<3H", status, at))
-            elif code in (2, 6):  # the catalog: length 1 byte, text, and with code 2 a zero byte
-                if at >= len(status):
-                    break
-                at += 1 + status[at] + (code == 2)
-            elif code == 131 and at < len(status):  # MariaDB's defaults of character sets: number, then 4 bytes each
-                at += 1 + 4 * status[at]
-            elif code in _STATUS_SIZES:
-                at += _STATUS_SIZES[code]
-            else:
-                break
-        return cls(sql_mode)
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """The body of a QUERY event.
-
-    Layout (libbinlogevents/include/statement_events.h; integers little-endian)::
-
-        thread id         4 bytes
-        execution time    4 bytes, seconds
-        schema length     1 byte
-        error code        2 bytes
-        status length     2 bytes
-        status variables  a code of 1 byte each, then a value whose size the code decides
-        schema            text, 0x00
-        statement         to the end
-    """
-
-    schema: str
-    sql: bytes
-    error: int = 0
-    """The error that the statement ended with, after it had changed something; 0 for none."""
-    status: Status = Status()
-
-    @classmethod
-    def parse(cls, body: bytes) -> "Query | None":
-        """Read the body; None when it is cut."""
-        if len(body) < 13:
-            return None
-        schema_at = 13 + int.from_bytes(body[11:13], "little")
-        sql_at = schema_at + body[8] + 1
-        if sql_at > len(body):
-            return None
-        return cls(
-            schema=body[schema_at : sql_at - 1].decode("utf-8", "replace"),
-            sql=body[sql_at:],
-            error=int.from_bytes(body[9:11], "little"),
-            status=Status.parse(body[13:schema_at]),
-        )

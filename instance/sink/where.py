@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Final, Literal, NoReturn
 
-from sqlglot import exp, parse_one
+from sqlglot import exp, parse_one, tokenize
 from sqlglot.errors import ParseError, SqlglotError
 
 from ...protocol.errors import FilterError
@@ -102,6 +102,10 @@ def parse_condition(text: str) -> Test:
         raise FilterError("the condition is empty: write one, such as total > 10")
     check_characters("the condition", text)
     try:
+        if any(it.startswith(("!", "M!")) for token in tokenize(text, read="mysql") for it in token.comments):
+            raise FilterError(
+                "a comment that begins with /*! or /*M! is code for a server: write the condition without"
+            )
         test = _test(parse_one(text, into=exp.Condition, dialect="mysql"))
         if sum(1 for _ in leaves(test)) > MAX_TESTS:
             raise FilterError(f"the condition has more than {MAX_TESTS} tests")

@@ -108,6 +108,8 @@ class TestWhatIsUnderstood:
             ("a COLLATE 'x y' = 'b'", "is not the name of a collation"),
             ("LOWER(a) COLLATE c = 'b'", "an expression"),
             ("a COLLATE c", "supported are"),
+            ("a = 1 /*!50000 OR 1=1 */", "a comment that begins with /.! or /.M! is code"),
+            ("/*M!100100 b = 2 OR */ a = 1", "is code for a server"),
             ("a = 1e999", "too large for a DOUBLE"),
             ("a = -1e", "-1e: is not a number: write digits after the e, as in 1e6"),
             ("a IN (1e)", "1e: is not a number"),

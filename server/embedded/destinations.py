@@ -310,8 +310,8 @@ class Destinations:
     async def retry_quarantine(self, destination: str, position: str | None = None) -> list[Retried]:
         """Decode what is in quarantine, or one event of it, again; give clients that have passed it the missing rows.
 
-        A client that has not passed it gets them in their place: what is stored is read again. Raises ConfigError if
-        nothing of it is there, and as `Instance.redeliver`.
+        A client that has not passed it gets them in their place: what is stored is read again. Raises BadParameterError
+        if nothing is there at the position, and as `Instance.redeliver`.
         """
         self._known_main(destination)
         async with self._locks.setdefault(destination, asyncio.Lock()):

@@ -7,7 +7,7 @@ from ...instance.config import InstanceConfig
 from ...instance.quarantine import Item, path_of, read
 from ...instance.source import Reread
 from ...instance.sources.registry import examine
-from ...protocol.errors import ConfigError, SourceChangedError, SourceError
+from ...protocol.errors import BadParameterError, SourceChangedError, SourceError
 
 MOST = 1000
 """How many are decoded for one call: what each client is still to be given is stored with its cursor."""
@@ -37,11 +37,11 @@ def listed(config: InstanceConfig) -> list[Item]:
 def decode_again(config: InstanceConfig, position: str | None) -> Iterator[tuple[Item, Reread]]:
     """Decode what is in quarantine, or the item at a position, with the tables as they are now.
 
-    Raises ConfigError if nothing of it is there.
+    Raises BadParameterError if nothing is there at that position.
     """
     items = [it for it in listed(config) if position in (None, it.position)]
     if position and not items:
-        raise ConfigError(f"{position} is not in quarantine; sluice quarantine list shows what is")
+        raise BadParameterError(f"{position} is not in quarantine; sluice quarantine list shows what is", "position")
     for item in items[:MOST]:
         try:
             with examine(config) as source:

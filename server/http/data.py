@@ -203,6 +203,7 @@ class Subscription(BaseModel):
     )
     protect: bool | None = Field(
         default=None,
+        strict=True,
         description="Whether the log on disk keeps what the client still needs, whatever its limits of bytes and age."
         " A client that has subscribed stays as it is when this is not given.",
     )
@@ -213,7 +214,9 @@ class Protection(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    protect: bool = Field(description="What it still needs stays, whatever the log's limits of bytes and age.")
+    protect: bool = Field(
+        strict=True, description="What it still needs stays, whatever the log's limits of bytes and age."
+    )
 
 
 class Seek(BaseModel):

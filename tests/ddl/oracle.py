@@ -149,6 +149,16 @@ class Oracle:
             if isinstance(state, Table)
         ]
 
+    def _with_named_times(self, where: str) -> set[Key]:
+        """Return MariaDB's tables whose times of rows are in columns that a statement has named."""
+        if not self.server.mariadb:
+            return set()
+        found = self.ask(
+            f"SELECT DISTINCT table_schema, table_name FROM information_schema.columns{where}"
+            " AND generation_expression IN ('ROW START', 'ROW END')"
+        )
+        return {(schema, table) for schema, table in found}
+
     def actual(self) -> tuple[dict[Key, Table], dict[str, str]]:
         """Return what the server says."""
         where = f" WHERE table_schema IN {DATABASES}"
@@ -160,6 +170,7 @@ class Oracle:
             f"SELECT table_schema, table_name, column_name FROM information_schema.statistics{where}"
             " AND index_name = 'PRIMARY' ORDER BY table_schema, table_name, seq_in_index"
         )
+        named = self._with_named_times(where)
         kinds = self.ask(
             "SELECT table_schema, table_name, table_type, SUBSTRING_INDEX(table_collation, '_', 1)"
             f" FROM information_schema.tables{where}"
@@ -179,6 +190,7 @@ class Oracle:
                 ),
                 tuple(column for at, its, column in keys if (at, its) == (schema, table)),
                 charset,
+                kind == "SYSTEM VERSIONED" and (schema, table) not in named,
             )
             for schema, table, kind, charset in kinds
             if kind in ("BASE TABLE", "SYSTEM VERSIONED", "SEQUENCE")

@@ -8,6 +8,7 @@ from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.instance.sources.mysql.history.lexer import (
     ANSI_QUOTES,
     NO_BACKSLASH_ESCAPES,
+    ORACLE,
     Dialect,
     UnreadableError,
     tokens,
@@ -124,7 +125,13 @@ def test_what_does_not_end_is_not_read(sql: str) -> None:
         ("CREATE TABLE t (a INT) PARTITION BY HASH (a) AS SELECT 1 AS a", UNKNOWN),
         ("CREATE TABLE t LIKE hidden", UNKNOWN),
         ("CREATE TABLE t LIKE elsewhere.x", UNKNOWN),
-        ("CREATE TABLE t (a INT) WITH SYSTEM VERSIONING", UNKNOWN),
+        ("CREATE TABLE t (a INT) PARTITION BY SYSTEM_TIME LIMIT 10 (PARTITION p HISTORY)", UNKNOWN),
+        ("ALTER TABLE t DROP SYSTEM VERSIONING", UNKNOWN),
+        ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY IF NOT EXISTS (v)", UNKNOWN),
+        ("ALTER TABLE t ADD PRIMARY KEY (id, app WITHOUT OVERLAPS)", UNKNOWN),
+        ("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4, MODIFY v TEXT", UNKNOWN),
+        ("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4, ADD w CHAR(5), ADD period INT", ["id", "v", "w", "period"]),
+        ("CREATE TABLE t (period INT, a INT REFERENCES p (id))", ["period", "a"]),
         ("CREATE TABLE IF NOT EXISTS t (a INT)", ["id", "v"]),
         ("CREATE TEMPORARY TABLE t (a INT)", ["id", "v"]),
         ("DROP TEMPORARY TABLE t", ["id", "v"]),
@@ -134,9 +141,9 @@ def test_what_does_not_end_is_not_read(sql: str) -> None:
         ("CREATE VIEW t AS SELECT 1", UNKNOWN),
         ("CREATE SEQUENCE t INCREMENT 2", SEQUENCE),
         ("CREATE TEMPORARY SEQUENCE t", UNKNOWN),
-        ("CREATE SEQUENCE t AS INT", UNKNOWN),
+        ("CREATE SEQUENCE t AS VARCHAR(3)", UNKNOWN),
         ("CREATE SEQUENCE IF NOT EXISTS t", UNKNOWN),
-        ("ALTER SEQUENCE t AS INT", UNKNOWN),
+        ("ALTER SEQUENCE t AS INT", SEQUENCE),
         ("ALTER SEQUENCE t RESTART 7", ["id", "v"]),
         ("DROP VIEW IF EXISTS t", UNKNOWN),
         ("GRANT ALL ON t TO u", ["id", "v"]),
@@ -154,9 +161,21 @@ def test_a_table_is_as_the_statement_left_it_or_unknown(sql: str, expected: obje
         ("ALTER TABLE t ADD a FROBNICATE", ["id", "v"]),
         ("ALTER TABLE t ADD a FROBNICATE, RENAME COLUMN id TO u", ["id", "v"]),
         ("ALTER TABLE t ADD a FROBNICATE, RENAME TO u", UNKNOWN),
-        ("ALTER TABLE t CONVERT PARTITION p TO TABLE u", UNKNOWN),
+        ("ALTER TABLE t ADD a FROBNICATE, RENAME `u`", UNKNOWN),
+        ("ALTER TABLE t ADD a FROBNICATE, RENAME AS shop . u", UNKNOWN),
+        ("ALTER TABLE t ADD a FROBNICATE, CONVERT PARTITION p TO TABLE u", UNKNOWN),
+        ("ALTER TABLE t FROBNICATE, CONVERT TABLE u TO PARTITION p VALUES LESS THAN (1)", UNKNOWN),
+        ("ALTER TABLE t CONVERT PARTITION p TO TABLE u WITHOUT VALIDATION", ["id", "v"]),
+        ("ALTER TABLE t CONVERT TABLE u TO PARTITION p VALUES LESS THAN (1)", None),
         ("ALTER TABLE t ADD a INT 'no end", UNKNOWN),
-        ("ALTER TABLE t FROBNICATE, RENAME TO v", UNKNOWN),
+        ("ALTER TABLE t FROBNICATE, RENAME TO v", ["id", "v"]),
+        ("ALTER TABLE t ADD a FROBNICATE, RENAME TO `\ufffd`", UNKNOWN),
+        ("CREATE TABLE t (u FROBNICATE)", ["id", "v"]),
+        ("CREATE FROBNICATE x", ["id", "v"]),
+        ("CREATE FROBNICATE u", UNKNOWN),
+        ("RENAME TABLE t FROBNICATE x", ["id", "v"]),
+        ("ALTER DATABASE shop FROBNICATE", ["id", "v"]),
+        ("DROP DATABASE other FROBNICATE", ["id", "v"]),
         ("FROBNICATE t", UNKNOWN),
         ("DROP TABLE t FROBNICATE u", UNKNOWN),
         ("", UNKNOWN),
@@ -176,11 +195,35 @@ def test_a_statement_that_may_be_about_another_table_makes_that_one_unknown_too(
         (Context("shop", uses_temporary=True), "DROP TABLE t", None),
         (Context(""), "DROP TABLE t", UNKNOWN),
         (Context(""), "DROP TABLE shop.t", None),
-        (Context("shop", sql_mode=1 << 9), "ALTER TABLE t ADD a INT", UNKNOWN),
+        (Context("shop", sql_mode=ORACLE), "ALTER TABLE t ADD a INT", ["id", "v", "a"]),
+        (Context("shop", sql_mode=ORACLE), "CREATE PROCEDURE p AS BEGIN DROP TABLE t; END", ["id", "v"]),
+        (Context("", sql_mode=ORACLE), "GRANT ALL ON *.* TO u", ["id", "v"]),
     ],
 )
 def test_an_event_says_when_its_statement_is_not_what_it_seems(context: Context, sql: str, expected: object) -> None:
     assert names(after(sql, dialect=MARIADB, context=context)) == expected
+
+
+@pytest.mark.parametrize("sql", ["FROBNICATE t", "'", "ALTER TABLE t ADD a INT 'no end", "DROP TABLE t FROBNICATE"])
+def test_a_statement_that_is_not_understood_leaves_the_defaults_of_databases(sql: str) -> None:
+    found = catalog(t=PLAIN)
+    apply(found, MARIADB, sql, Context("shop"))
+    stored = Catalog()
+    stored.replay(found.changes)
+    assert (found.charset("shop"), found.get("shop", "t")) == ("latin1", UNKNOWN)
+    assert stored.get("shop", "t") is UNKNOWN
+    apply(found, MARIADB, "CREATE TABLE shop.t (v TEXT)", Context(""))
+    assert found.get("shop", "t") == Table((Column("v", "text", "latin1"),), (), "latin1")
+
+
+def test_a_table_with_the_times_of_its_rows_is_the_same_when_it_was_stored() -> None:
+    found = catalog(t=PLAIN)
+    apply(found, MARIADB, "ALTER TABLE t ADD SYSTEM VERSIONING", Context("shop"))
+    stored = catalog()
+    stored.replay(found.changes)
+    table = stored.get("shop", "t")
+    assert isinstance(table, Table)
+    assert [it.name for it in table.source_columns()] == ["id", "v", "row_start", "row_end"]
 
 
 def test_without_the_default_of_the_database_only_a_text_is_unknown() -> None:

@@ -24,6 +24,7 @@ from .history.lexer import Dialect
 from .history.statements import Context, apply
 from .history.tables import (
     OPEN,
+    ROW_TIMES,
     UNKNOWN,
     Catalog,
     CatalogChange,
@@ -640,13 +641,12 @@ class Schemas:
 _OLD_TEMPORALS: Final = frozenset({Type.TIMESTAMP, Type.TIME, Type.DATETIME})
 _INET4: Final = (10, 10)
 """The MariaDB that has INET4; INET6 is as old as full metadata, UUID is of 10.7."""
-_ROW_TIMES: Final = (SourceColumn("row_start", "timestamp(6)"), SourceColumn("row_end", "timestamp(6)"))
 
 
 def _hidden_columns(table_map: TableMap, columns: list[SourceColumn]) -> tuple[SourceColumn, ...]:
     """Return the two columns that MariaDB's WITH SYSTEM VERSIONING adds and information_schema does not show."""
     extra = table_map.types[len(columns) :]
-    return _ROW_TIMES if extra == (Type.TIMESTAMP2, Type.TIMESTAMP2) else ()
+    return ROW_TIMES if extra == (Type.TIMESTAMP2, Type.TIMESTAMP2) else ()
 
 
 KEPT: Final = 60.0

@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from .definitions import DefinitionReader, NewColumn, words
+from .definitions import DefinitionReader, NewColumn, NewIndex, words
 from .lexer import UnreadableError
 from .tables import Column, Definition, Table, altered, key_of
 from .types import widened
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Alter:
     """An ALTER TABLE that is being read. The columns of a table that is not known are read all the same."""
 
-    def __init__(self, parts: DefinitionReader, table: Table | None) -> None:
-        """Read from after the name of the table; None: it is unknown."""
+    def __init__(self, parts: DefinitionReader, table: Table | None, default: str | None) -> None:
+        """Read from after the name of the table; None: it is unknown. `default`: what CHARACTER SET DEFAULT is."""
         self._parts = parts
         self._reader = parts.reader
         self._dialect = parts.dialect
@@ -27,13 +27,20 @@ class Alter:
         self._added: set[str] = set()
         self._renamed: dict[str, str] = {}
         self._drops: set[str] = set()
-        self._key: tuple[str, ...] | None = None
+        self._default = default
+        self._key: NewIndex | None = None
+        self._drops_key = False
         self._charset: str | None = None
         self._converted: str | None = None
-        self._defines_text = False
         self._conflicts = False  # a column is added, if it is missing, with another type than one of that name has
+        self._versioned = table is not None and table.versioned
+        self._drops_versioning = False
         self.target: tuple[str, str] | None = None
         """The new name of the table, if it gets one."""
+        self.made: tuple[str, str] | None = None
+        """A table that is made of a partition."""
+        self.gone: tuple[str, str] | None = None
+        """A table that becomes a partition."""
         self._alterations: dict[str, Callable[[], None]] = {
             "ADD": self._add,
             "CHANGE": self._change,
@@ -41,7 +48,7 @@ class Alter:
             "DROP": self._drop,
             "RENAME": self._rename,
             "ALTER": self._alter,
-            "CONVERT": self._convert_to,
+            "CONVERT": self._conversion,
             "ORDER": self._order,
             "FORCE": self._nothing,
             "ENABLE": self._keys,
@@ -71,9 +78,7 @@ class Alter:
         table = self._table
         if table is None:
             raise UnreadableError("the table is unknown")
-        if self._converted is not None and (self._defines_text or self._charset not in (None, self._converted)):
-            raise UnreadableError("columns are both converted and defined")
-        charset = self._converted or self._charset or table.charset
+        charset = self._charset or self._converted or table.charset
         columns = table.columns
         if self._converted is not None:
             columns = tuple(self._convert(column, self._converted) for column in columns)
@@ -82,10 +87,24 @@ class Alter:
             self._names = {column.name.lower(): column for column in columns}
         definitions = [Definition(former, make(charset), place) for former, make, place in self._definitions]
         columns = altered(columns, definitions, self._drops)
-        key = table.key if self._key is None else self._key
-        if self._key is None:
-            key = tuple(it for it in map(self._part_after, table.key) if it is not None)
-        return Table(columns, key_of(columns, key), charset)
+        if self._drops_versioning and not table.versioned:
+            raise UnreadableError("DROP SYSTEM VERSIONING of a table that names the times of its rows")
+        versioned = self._versioned and not self._drops_versioning
+        return Table(columns, self._key_after(table, columns), charset, versioned)
+
+    def _key_after(self, table: Table, columns: tuple[Column, ...]) -> tuple[str, ...]:
+        new = self._key
+        if new is not None and new.if_missing and table.key:
+            if self._drops_key or not self._drops.isdisjoint(it.lower() for it in table.key):
+                raise UnreadableError("a primary key if there is none, where one is dropped")
+            new = None
+        if new is not None:
+            if self._dialect.mariadb and any(_may_be_row_time(it) for it in columns):
+                raise UnreadableError("a primary key, to which MariaDB may add the end of a row's time")
+            return self._parts.key(new, columns)
+        if self._drops_key:
+            return ()
+        return key_of(columns, (it for it in map(self._part_after, table.key) if it is not None))
 
     def open_part(self) -> Table:
         """Return the table afterwards where only its open columns are known. Raises UnreadableError.
@@ -134,6 +153,10 @@ class Alter:
         if reader.peek() == "PARTITION":
             reader.rest()
             return
+        if reader.peeks("SYSTEM", "VERSIONING"):
+            reader.expect("SYSTEM", "VERSIONING")
+            self._versioned = True
+            return
         reader.skip("COLUMN")
         if_missing = self._parts.exists()
         if reader.skip("("):
@@ -146,9 +169,9 @@ class Alter:
             self._add_one(if_missing=if_missing, placed=True)
 
     def _add_one(self, *, if_missing: bool, placed: bool) -> None:
-        key = self._parts.index()
-        if key is not None:
-            self._key = key or self._key
+        index = self._parts.index()
+        if index is not None:
+            self._key = index if index.key else self._key
             return
         new = self._parts.column()
         place = self._place() if placed else None
@@ -163,10 +186,21 @@ class Alter:
         self._define(None, new, place)
 
     def _define(self, former: str | None, new: NewColumn, place: str | None) -> None:
-        self._defines_text = self._defines_text or new.type.is_text
         if new.is_key:
-            self._key = (new.name,)
-        self._definitions.append((former, lambda charset: new.column(charset, self._dialect), place))
+            self._key = NewIndex((new.name,))
+
+        def make(charset: str | None) -> Column:
+            if new.row_time:
+                raise UnreadableError("the time of a row in a table that was made before")
+            if self._converted is None or not new.type.is_text:
+                return new.column(charset, self._dialect)
+            if former is not None and new.type.kind == "text" and not self._dialect.mariadb:
+                raise UnreadableError("a text is both defined and converted")  # MySQL widens it; MariaDB does not
+            if "binary" in (self._converted, new.type.charset):
+                raise UnreadableError("columns are converted to binary")
+            return replace(new, type=replace(new.type, charset=self._converted)).column(None, self._dialect)
+
+        self._definitions.append((former, make, place))
 
     def _place(self) -> str | None:
         if self._reader.skip("FIRST"):
@@ -197,16 +231,24 @@ class Alter:
         word = reader.peek()
         if word == "PRIMARY":
             reader.expect("PRIMARY", "KEY")
-            self._key = self._key or ()
+            self._drops_key = True
         elif word == "PARTITION":
             reader.rest()
+        elif reader.peeks("SYSTEM", "VERSIONING"):
+            reader.expect("SYSTEM", "VERSIONING")
+            self._drops_versioning = True
+        elif reader.peeks("PERIOD", "IF") or reader.peeks("PERIOD", "FOR"):
+            reader.take()
+            self._parts.exists()
+            reader.expect("FOR")
+            reader.name()
         elif word in ("INDEX", "KEY", "FOREIGN", "CHECK", "CONSTRAINT"):
             reader.take()
             if word == "FOREIGN":
                 reader.expect("KEY")
             self._parts.exists()
             if reader.name().upper() == "PRIMARY":
-                self._key = self._key or ()
+                self._drops_key = True
         else:
             reader.skip("COLUMN")
             if_exists = self._parts.exists()
@@ -266,12 +308,27 @@ class Alter:
                 raise UnreadableError(f"ALTER COLUMN SET {word}")
             self._modified(name, invisible=word == "INVISIBLE")
 
-    def _convert_to(self) -> None:
-        self._reader.expect("TO")
-        parts = self._parts
+    def _conversion(self) -> None:
+        reader, parts = self._reader, self._parts
+        if reader.skip("PARTITION"):
+            reader.name()
+            reader.expect("TO", "TABLE")
+            self.made = reader.table()
+            reader.rest()  # WITH VALIDATION
+            return
+        if reader.skip("TABLE"):
+            self.gone = reader.table()
+            reader.rest()
+            return
+        reader.expect("TO")
         if not parts.skips_charset():
             raise UnreadableError("CONVERT TO something else than a character set")
-        self._converted = parts.charset()
+        if reader.skip("DEFAULT"):
+            if self._default is None:
+                raise UnreadableError("the default character set is unknown")
+            self._converted = self._default
+        else:
+            self._converted = parts.charset()
         if self._reader.skip("COLLATE"):
             parts.collation()
 
@@ -304,6 +361,10 @@ class Alter:
 
     def _nothing(self) -> None:
         """The word changes no column."""
+
+
+def _may_be_row_time(column: Column) -> bool:
+    return column.generated and column.type in ("timestamp(6)", "bigint(20) unsigned")
 
 
 _PARTITIONING: Final = words(

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from .lexer import Dialect, UnreadableError
 from .reader import Reader
-from .tables import Column
+from .tables import Column, key_of
 from .types import ColumnType, charset_of, charset_of_collation, read_collation, read_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 @dataclass(slots=True)
@@ -22,6 +22,8 @@ class NewColumn:
     generated: bool = False
     invisible: bool = False
     is_key: bool = False
+    row_time: str = ""
+    """START or END: MariaDB keeps there from or until when a row was so."""
 
     def column(self, charset: str | None, dialect: Dialect) -> Column:
         """Return the column, where `charset` is the default. Raises UnreadableError."""
@@ -36,6 +38,18 @@ def certain(columns: "Iterable[NewColumn]", dialect: Dialect) -> "Iterator[Colum
             yield column.column(None, dialect)
 
 
+@dataclass(frozen=True, slots=True)
+class NewIndex:
+    """An index or a constraint as a statement defines it."""
+
+    key: tuple[str, ...] = ()
+    """The columns of a primary key; none for any other."""
+    if_missing: bool = False
+    """It is made only where there is none."""
+    period: str = ""
+    """What MariaDB's WITHOUT OVERLAPS adds to a primary key."""
+
+
 class DefinitionReader:
     """Reads parts of statements; what is not understood with certainty is an UnreadableError."""
 
@@ -43,7 +57,11 @@ class DefinitionReader:
         """Read what `reader` comes to."""
         self.reader = reader
         self.dialect = dialect
-        self._sql_mode = sql_mode
+        self.sql_mode = sql_mode
+        self.is_versioned = False
+        """MariaDB's WITH SYSTEM VERSIONING was read."""
+        self.periods: dict[str, tuple[str, str]] = {}
+        """The columns where MariaDB's periods start and end, by their names in lower case."""
         self._attributes: dict[str, Callable[[NewColumn], None]] = {
             **dict.fromkeys(("NULL", "AUTO_INCREMENT", "VIRTUAL", "STORED", "PERSISTENT", "VISIBLE"), self._nothing),
             **dict.fromkeys(("COLUMN_FORMAT", "STORAGE", "SRID", "REF_SYSTEM_ID"), self._one_value),
@@ -56,6 +74,8 @@ class DefinitionReader:
             "CONSTRAINT": self._constraint,
             "GENERATED": self._generated,
             "AS": self._as,
+            "WITH": self._with,
+            "WITHOUT": self._without,
             "KEY": self._key,
             "PRIMARY": self._primary,
             "UNIQUE": self._unique,
@@ -94,10 +114,23 @@ class DefinitionReader:
         self.reader.skip("=")
         return charset_of_collation(self.reader.value(), self.dialect)
 
-    def index(self) -> tuple[str, ...] | None:
-        """Read an index or a constraint if one comes next; the columns of a primary key, () for another, else None."""
+    def index(self) -> NewIndex | None:
+        """Read an index, a constraint or a period if one comes next."""
         reader = self.reader
+        if reader.peeks("PERIOD", "FOR") or reader.peeks("PERIOD", "IF"):
+            reader.take()
+            self.exists()
+            reader.expect("FOR")
+            name = reader.name()
+            reader.expect("(")
+            start = reader.name()
+            reader.expect(",")
+            self.periods[name.lower()] = start, reader.name()
+            reader.expect(")")
+            return NewIndex()
+        if_missing = False
         if reader.skip("CONSTRAINT"):
+            if_missing = self.exists()
             if reader.peek() not in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
                 reader.name()
             if reader.peek() not in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
@@ -105,34 +138,48 @@ class DefinitionReader:
         word = reader.peek()
         if word == "PRIMARY":
             reader.expect("PRIMARY", "KEY")
+            if_missing = self.exists() or if_missing
             while reader.peek() != "(":
-                if reader.take().upper == "IF":
-                    raise UnreadableError("a primary key if there is none")
-            key = self._key_parts()
+                reader.take()
+            key, period = self._key_parts()
             reader.item()
-            return key
+            return NewIndex(key, if_missing, period)
         if word in ("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK"):
             reader.item()
-            return ()
+            return NewIndex()
         return None
 
-    def _key_parts(self) -> tuple[str, ...]:
+    def _key_parts(self) -> tuple[tuple[str, ...], str]:
         reader = self.reader
         reader.expect("(")
         parts = []
+        period = ""
         while True:
-            parts.append(reader.name())
+            name = reader.name()
+            if reader.skip("WITHOUT", "OVERLAPS"):
+                period = name
+                break
+            parts.append(name)
             reader.numbers(1)
             reader.skip_any("ASC", "DESC")
             if not reader.skip(","):
                 break
         reader.expect(")")
-        return tuple(parts)
+        return tuple(parts), period
+
+    def key(self, index: NewIndex, columns: "Sequence[Column]") -> tuple[str, ...]:
+        """Return the columns of a primary key as the server has it. Raises UnreadableError."""
+        if not index.period:
+            return key_of(columns, index.key)
+        if index.period.lower() not in self.periods:
+            raise UnreadableError(f"the columns of the period {index.period} are not known")
+        start, end = self.periods[index.period.lower()]
+        return key_of(columns, (*index.key, end, start))
 
     def column(self) -> NewColumn:
         """Read a column: its name, its type, and what else is said of it."""
         reader = self.reader
-        column = NewColumn(reader.name(), read_type(reader, self.dialect, self._sql_mode))
+        column = NewColumn(reader.name(), read_type(reader, self.dialect, self.sql_mode))
         while reader.peek() not in _AFTER_COLUMN and not reader.ended:
             word = reader.word()
             if word not in self._attributes:
@@ -186,7 +233,9 @@ class DefinitionReader:
 
     def _references(self, column: NewColumn) -> None:
         del column
-        self.reader.table()
+        self.reader.name()
+        if self.reader.skip("."):
+            self.reader.name()
         if self.reader.peek() == "(":
             self.reader.parentheses()
         if self.reader.skip("MATCH"):
@@ -210,8 +259,20 @@ class DefinitionReader:
         self._as(column)
 
     def _as(self, column: NewColumn) -> None:
-        self.reader.parentheses()
+        if self.reader.skip("ROW"):
+            column.row_time = self.reader.word()
+        else:
+            self.reader.parentheses()
         column.generated = True
+
+    def _with(self, column: NewColumn) -> None:
+        del column
+        self.reader.expect("SYSTEM", "VERSIONING")
+        self.is_versioned = True
+
+    def _without(self, column: NewColumn) -> None:
+        del column
+        self.reader.expect("SYSTEM", "VERSIONING")
 
     def _key(self, column: NewColumn) -> None:
         column.is_key = True
@@ -262,6 +323,9 @@ class DefinitionReader:
                 charset = self.charset()
             elif reader.skip("COLLATE"):
                 collation = self.collation() or collation
+            elif reader.peeks("WITH", "SYSTEM"):
+                reader.expect("WITH", "SYSTEM", "VERSIONING")
+                self.is_versioned = True
             elif reader.peek() in ("DATA", "INDEX"):
                 reader.take()
                 reader.expect("DIRECTORY")
@@ -289,10 +353,12 @@ class DefinitionReader:
         reader = self.reader
         if not reader.skip("PARTITION", "BY"):
             return
+        if reader.peek() == "SYSTEM_TIME" and not self.is_versioned:
+            raise UnreadableError("partitions by the times of rows that are not kept")
         while not reader.ended and reader.peek() != ";":
             if reader.peek() == "(":
                 reader.parentheses()
-            elif reader.take().upper in ("AS", "SELECT", "WITH", "IGNORE", "REPLACE", "TABLE", "VALUES", "SYSTEM_TIME"):
+            elif reader.take().upper in ("AS", "SELECT", "WITH", "IGNORE", "REPLACE", "TABLE", "VALUES"):
                 raise UnreadableError("more than partitions")
 
 

@@ -1,12 +1,13 @@
 """Reads the tokens of a statement forward, one ahead."""
 
 from collections.abc import Iterator
+from itertools import chain
 
 from .....protocol.errors import DecodeError
 from ..decode.charset import encode
 from .lexer import END, Token, UnreadableError
 
-_REPLACED = "\ufffd"
+REPLACED = "\ufffd"
 """Stands for bytes that are not text: a name with it could be any."""
 
 
@@ -48,6 +49,14 @@ class Reader:
         """Return the next token in upper case if it is a word or a symbol, else ""."""
         return self._next.upper
 
+    def peeks(self, first: str, second: str) -> bool:
+        """Whether these two words come next."""
+        if self.peek() != first:
+            return False
+        following = next(self._tokens, END)
+        self._tokens = chain([following], self._tokens)
+        return following.upper == second
+
     @property
     def at_string(self) -> bool:
         """Whether a string comes next."""
@@ -78,7 +87,7 @@ class Reader:
     def name(self) -> str:
         """Take an identifier."""
         token = self.take()
-        if token.kind not in ("word", "name") or not token.text or _REPLACED in token.text:
+        if token.kind not in ("word", "name") or not token.text or REPLACED in token.text:
             raise UnreadableError(f"{token.text!r} is not a name")
         return token.text
 
@@ -94,7 +103,7 @@ class Reader:
     def string(self) -> str:
         """Take one string."""
         token = self.take()
-        if token.kind != "string" or self._next.kind == "string" or _REPLACED in token.text:
+        if token.kind != "string" or self._next.kind == "string" or REPLACED in token.text:
             raise UnreadableError(f"{token.text!r} is not one string")
         if self._charset == "binary":  # its bytes are taken for those of any other character set
             raise UnreadableError(f"{token.text!r} is bytes")

@@ -1,23 +1,23 @@
 """Applies the statements of a binlog to a catalogue of tables.
 
-What a statement does to columns is either understood with certainty, or the tables that it names are unknown
+What a statement does to columns is either understood with certainty, or the tables that it can touch are unknown
 afterwards; if even their names are in doubt, all tables are.
 """
 
 import contextlib
 import re
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from .alter import Alter
-from .definitions import DefinitionReader, NewColumn, certain, words
-from .lexer import ORACLE, Dialect, UnreadableError, tokens
-from .reader import Reader
-from .tables import UNKNOWN, Catalog, Column, Database, State, Table, Unknown, altered, key_of, open_part
+from .definitions import DefinitionReader, NewColumn, NewIndex, certain, words
+from .lexer import END, Dialect, Token, UnreadableError, tokens
+from .reader import REPLACED, Reader
+from .tables import UNKNOWN, Catalog, Column, Database, State, Table, Unknown, altered, open_part
+from .types import sequence_types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,8 @@ def apply(catalog: Catalog, dialect: Dialect, sql: str, context: Context) -> Non
     try:
         statement.run()
     except UnreadableError:
-        if statement.named is None:
-            catalog.forget_all()
-        else:
-            catalog.put(*statement.named, UNKNOWN)
+        statement.forget()
+        return
     if context.failed or (context.uses_temporary and not statement.drops):
         for it in list(catalog.changes):
             if it.kind == "table":
@@ -65,8 +63,8 @@ class _Statement:
         self._dialect = dialect
         self._context = context
         self._sql = sql
-        self.named: tuple[str, str] | None = None
-        """The only table that the statement can change."""
+        self._forget: Callable[[], None] = catalog.forget_all
+        """Makes unknown what the statement can touch, as far as it was read."""
         self.drops = False
         """It drops tables: temporary ones are dropped by a statement that says so."""
         self._heads: dict[str, Callable[[], None]] = {
@@ -80,11 +78,34 @@ class _Statement:
     def run(self) -> None:
         """Read the statement and change the catalogue. Raises UnreadableError, with nothing changed."""
         mode = self._context.sql_mode
-        if self._dialect.mariadb and mode & ORACLE:
-            raise UnreadableError("the syntax of sql_mode ORACLE")
         self._reader = Reader(tokens(self._sql, self._dialect, mode), self._context.schema, self._context.literals)
         self._parts = DefinitionReader(self._reader, self._dialect, mode)
         self._statement()
+
+    def forget(self) -> None:
+        """Know no longer what the statement can have changed, which was not understood."""
+        self._forget()
+
+    def _forget_named(self, choose: "Callable[[Sequence[Token], int], int]") -> None:
+        """Make unknown the tables whose names are where `choose` says, for the place of a token; 0: nowhere."""
+        try:
+            found = [*tokens(self._sql, self._dialect, self._context.sql_mode), END, END, END, END]
+        except UnreadableError:
+            self._catalog.forget_all()
+            return
+        names = set()
+        for at in range(len(found)):
+            place = choose(found, at)
+            name = found[place]
+            if not place or name.kind not in ("word", "name"):
+                continue
+            is_qualified = found[place + 1].text == "."
+            names.add((name.text, found[place + 2].text) if is_qualified else (self._context.schema, name.text))
+        if not names or len(names) > _MOST_NAMES or any(not it[0] or REPLACED in "".join(it) for it in names):
+            self._catalog.forget_all()
+            return
+        for schema, table in sorted(names):
+            self._catalog.put(schema, table, UNKNOWN)
 
     def _statement(self) -> None:
         head = self._reader.word()
@@ -105,6 +126,7 @@ class _Statement:
 
     def _create(self) -> None:
         reader = self._reader
+        self._forget = lambda: self._forget_named(_any_name)
         replaces = reader.skip("OR", "REPLACE")
         kinds = reader.skip_any("TEMPORARY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "ONLINE", "OFFLINE")
         what = reader.word()
@@ -124,13 +146,14 @@ class _Statement:
         if_missing = self._parts.exists()
         name = self._reader.table()
         is_certain = not if_missing or self._catalog.get(*name) is None
-        self._catalog.put(*name, _SEQUENCE if is_certain and not self._has_type() else UNKNOWN)
+        self._catalog.put(*name, _sequence(self._type() or "bigint(21)") if is_certain else UNKNOWN)
 
-    def _has_type(self) -> bool:
-        """Whether the rest gives the numbers of a sequence another type: AS INT."""
-        found = False
+    def _type(self) -> str:
+        """Read the rest of what is said of a sequence; return the type of its columns with numbers, "" if not said."""
+        found = ""
         while not self._reader.ended:
-            found = self._reader.take().upper == "AS" or found
+            if self._reader.take().upper == "AS":
+                found = sequence_types(self._reader, self._dialect, self._context.sql_mode)
         return found
 
     def _create_other(self, what: str) -> None:
@@ -151,7 +174,8 @@ class _Statement:
     def _create_table(self, *, replaces: bool) -> None:
         reader = self._reader
         if_missing = self._parts.exists()
-        table = self.named = reader.table()
+        table = reader.table()
+        self._forget = lambda: self._catalog.put(*table, UNKNOWN)
         state = self._catalog.get(*table)
         new: State
         if if_missing and not replaces and state is not None:
@@ -181,15 +205,15 @@ class _Statement:
         """Read the columns and keys in parentheses, and what follows them."""
         reader = self._reader
         columns: list[NewColumn] = []
-        key: tuple[str, ...] = ()
+        key = NewIndex()
         while True:
             found = self._parts.index()
             if found is None:
                 columns.append(self._parts.column())
                 if columns[-1].is_key:
-                    key = (columns[-1].name,)
-            else:
-                key = found or key
+                    key = NewIndex((columns[-1].name,))
+            elif found.key:
+                key = found
             if not reader.skip(","):
                 break
         reader.expect(")")
@@ -198,11 +222,16 @@ class _Statement:
         if self._catalog.only_open:
             return Table(tuple(certain(columns, self._dialect)), (), None)
         done = [column.column(charset, self._dialect) for column in columns]
-        return Table(altered(done, (), ()), key_of(done, key), charset)
+        names = self._parts.key(key, done)
+        ends = tuple(column.name for column in columns if column.row_time == "END")
+        return Table(
+            altered(done, (), ()), (names and names + ends), charset, versioned=self._parts.is_versioned and not ends
+        )
 
     def _drop(self) -> None:
         reader = self._reader
         kinds = reader.skip_any("TEMPORARY", "ONLINE", "OFFLINE")
+        self._forget = lambda: self._forget_named(_any_name)
         what = reader.word()
         if what in ("TABLE", "TABLES", "VIEW", "SEQUENCE"):
             self._parts.exists()
@@ -224,6 +253,7 @@ class _Statement:
         elif what in _DATABASE:
             self._parts.exists()
             database = reader.name()
+            self._forget = lambda: self._catalog.put_database(database, Database(None))
             reader.finish()
             self._catalog.put_database(database, None)
         elif what not in _OTHER_OBJECTS:
@@ -234,7 +264,7 @@ class _Statement:
         self._parts.exists()
         is_primary = self._reader.name().upper() == "PRIMARY"
         self._reader.expect("ON")
-        table = self.named = self._reader.table()
+        table = self._reader.table()
         if is_primary and not self._catalog.only_open:
             state = self._catalog.get(*table)
             self._catalog.put(*table, replace(state, key=()) if isinstance(state, Table) else UNKNOWN)
@@ -243,6 +273,7 @@ class _Statement:
         reader = self._reader
         if reader.word() not in ("TABLE", "TABLES"):
             return  # RENAME USER
+        self._forget = lambda: self._forget_named(_any_name)
         pairs = []
         missing = False
         while True:
@@ -272,6 +303,7 @@ class _Statement:
     def _create_database(self, *, replaces: bool) -> None:
         if_missing = self._parts.exists()
         name = self._reader.name()
+        self._forget = lambda: self._catalog.put_database(name, Database(None))
         charset = self._database_options() or self._context.charset
         state = self._catalog.database(name)
         if not if_missing or replaces or state is None:
@@ -285,6 +317,7 @@ class _Statement:
             name = self._reader.name()
         if self._reader.peek() == "UPGRADE" or not name:
             raise UnreadableError("a database gets another name")
+        self._forget = lambda: self._catalog.put_charset(name, None)
         charset = self._database_options()
         if charset is not None:
             self._catalog.put_charset(name, charset)
@@ -319,9 +352,7 @@ class _Statement:
             return
         if what == "SEQUENCE":
             self._parts.exists()
-            name = reader.table()
-            if self._has_type():
-                self._catalog.put(*name, UNKNOWN)
+            self._alter_sequence(reader.table())
             return
         if what != "TABLE":
             if what not in _OTHER_OBJECTS and what not in ("VIEW", "ALGORITHM", "DEFINER", "SQL"):
@@ -329,66 +360,83 @@ class _Statement:
             return
         if_exists = self._parts.exists()
         name = reader.table()
+        self._forget = lambda: self._forget_named(_altered_name)
         self._parts.wait()
         state = self._catalog.get(*name)
         if if_exists and state is None and not self._catalog.only_open:
             return
-        if state is None and self._catalog.only_open:
-            alter = Alter(self._parts, _NO_OPEN_COLUMNS)
-        else:
-            alter = Alter(self._parts, state if isinstance(state, Table) else None)
-        try:
-            alter.read()
-        except UnreadableError:
-            if not self._may_name_another():
-                self.named = name
-            raise
+        before = _NO_OPEN_COLUMNS if state is None and self._catalog.only_open else state
+        alter = Alter(self._parts, before if isinstance(before, Table) else None, self._default_of(name[0]))
+        alter.read()
         new: State = UNKNOWN
         with contextlib.suppress(UnreadableError):
             new = alter.open_part() if self._catalog.only_open else alter.result()
         if if_exists and state is None and open_part(new) is not None:
             new = UNKNOWN
         self._catalog.put(*name, new)
+        if alter.gone is not None:
+            self._catalog.put(*alter.gone, None)
+        if alter.made is not None:
+            self._catalog.put(*alter.made, new)
         if alter.target is not None:
             self._move(name, alter.target, if_exists=if_exists)
             if self._dialect.mariadb and not _PLAIN.fullmatch(name[1]):
                 self._catalog.put(*name, UNKNOWN)  # MariaDB 11.8 may leave the file of a name like `w x` behind
 
-    def _may_name_another(self) -> bool:
-        """Whether the ALTER TABLE may concern another table than the one after these words."""
-        found = [it.upper for it in tokens(self._sql, self._dialect, self._context.sql_mode)]
-        return any(
-            (word == "RENAME" and following not in ("COLUMN", "INDEX", "KEY"))
-            or (word == "CONVERT" and following in ("PARTITION", "TABLE"))
-            for word, following in pairwise([*found, ""])
-        )
+    def _alter_sequence(self, name: tuple[str, str]) -> None:
+        self._forget = lambda: self._catalog.put(*name, UNKNOWN)
+        numbers = self._type()
+        if numbers and self._catalog.get(*name) is not None:
+            self._catalog.put(*name, _sequence(numbers))
+
+    def _default_of(self, schema: str) -> str | None:
+        """Return what CONVERT TO CHARACTER SET DEFAULT means for tables of this database; None if unknown.
+
+        MySQL and older MariaDB take the default of the session's database, newer MariaDB that of the table's.
+        """
+        found = self._catalog.charset(self._context.schema) if self._context.schema else None
+        return found if not self._dialect.mariadb or found == self._catalog.charset(schema) else None
+
+
+def _any_name(found: "Sequence[Token]", at: int) -> int:
+    """See `_Statement._forget_named`: any word may be the name of a table."""
+    return at if found[at - 1].text != "." else 0
+
+
+def _altered_name(found: "Sequence[Token]", at: int) -> int:
+    """See `_Statement._forget_named`: the names of an ALTER TABLE follow TABLE, or RENAME if it is not of a part."""
+    word, following = found[at].upper, found[min(at + 1, len(found) - 1)].upper
+    if word == "TABLE":
+        return at + 1 + sum(it.upper in ("IF", "EXISTS") for it in found[at + 1 : at + 3])
+    if word != "RENAME" or following in ("COLUMN", "INDEX", "KEY"):
+        return 0
+    return at + 2 if following in ("TO", "AS", "=") else at + 1
 
 
 _NO_OPEN_COLUMNS: Final = Table((), (), None)
+_MOST_NAMES: Final = 1000
+"""A statement that is not understood and has more names may touch any table."""
 _PLAIN: Final = re.compile("[A-Za-z0-9_]+")
 _OTHER_HEADS: Final = words(
     "ANALYZE BEGIN BINLOG CACHE CALL CHANGE CHECK CHECKSUM CLONE COMMIT DELETE DELIMITER DO FLUSH GRANT INSERT INSTALL",
     "KILL LOAD LOCK OPTIMIZE PURGE RELEASE REPAIR REPLACE RESET REVOKE ROLLBACK SAVEPOINT SELECT SHUTDOWN START STOP",
     "TRUNCATE UNINSTALL UNLOCK UPDATE USE WITH XA",
 )
-_SEQUENCE: Final = Table(
-    (
-        Column("next_not_cached_value", "bigint(21)"),
-        Column("minimum_value", "bigint(21)"),
-        Column("maximum_value", "bigint(21)"),
-        Column("start_value", "bigint(21)"),
-        Column("increment", "bigint(21)"),
-        Column("cache_size", "bigint(21) unsigned"),
-        Column("cycle_option", "tinyint(1) unsigned"),
-        Column("cycle_count", "bigint(21)"),
-    ),
-    (),
-    None,
-)
-"""What MariaDB makes of CREATE SEQUENCE without a type (sequence_structure, sql/sql_sequence.cc)."""
 _OTHER_OBJECTS: Final = words(
     "AGGREGATE EVENT FUNCTION INDEX INSTANCE LIBRARY LOGFILE MASKING PACKAGE PREPARE PROCEDURE REFERENCE RESOURCE ROLE",
     "SERVER SPATIAL TABLESPACE TRIGGER UNDO USER",
 )
 _DATABASE: Final = frozenset({"DATABASE", "SCHEMA"})
 _DATABASE_OPTIONS: Final = words("DEFAULT CHARACTER CHARSET CHAR COLLATE ENCRYPTION COMMENT READ")
+
+
+def _sequence(numbers: str) -> Table:
+    """Return what MariaDB makes of CREATE SEQUENCE (sequence_structure, sql/sql_sequence.cc)."""
+    kinds = {
+        **dict.fromkeys(("next_not_cached_value", "minimum_value", "maximum_value", "start_value"), numbers),
+        "increment": "bigint(21)",
+        "cache_size": "bigint(21) unsigned",
+        "cycle_option": "tinyint(1) unsigned",
+        "cycle_count": "bigint(21)",
+    }
+    return Table(tuple(Column(*it) for it in kinds.items()), (), None)

@@ -41,19 +41,26 @@ class Table:
     """The columns of the primary key, in its order."""
     charset: str | None
     """What new columns have by default; None if unknown."""
+    versioned: bool = False
+    """Its rows have two more columns at the end, which MariaDB's WITH SYSTEM VERSIONING adds and nobody names."""
 
     def source_columns(self) -> list[SourceColumn]:
         """Return the columns as the decoder wants them."""
         key = {name.lower() for name in self.key}
-        return [
+        columns = [
             SourceColumn(it.name, it.type.replace(_LOST, "?"), it.charset, it.name.lower() in key)
             for it in self.columns
         ]
+        return [*columns, *ROW_TIMES] if self.versioned else columns
 
     @property
     def has_lost_labels(self) -> bool:
         """Whether a label of an ENUM or SET may have other characters than are known: see `as_shown`."""
         return any(_LOST in it.type for it in self.columns)
+
+
+ROW_TIMES: Final = (SourceColumn("row_start", "timestamp(6)"), SourceColumn("row_end", "timestamp(6)"))
+"""What MariaDB's WITH SYSTEM VERSIONING adds to a table; information_schema does not show it."""
 
 
 def as_shown(column: Column) -> Column:
@@ -115,7 +122,8 @@ def encode(state: State) -> str | None:
     """Return the `CatalogChange.body` of a table."""
     if isinstance(state, Table):
         columns = [[it.name, it.type, it.charset, it.generated, it.invisible] for it in state.columns]
-        return _TEXTS({"columns": columns, "key": state.key, "charset": state.charset})
+        versioned = {"versioned": True} if state.versioned else {}
+        return _TEXTS({"columns": columns, "key": state.key, "charset": state.charset, **versioned})
     return None if state is None else "{}"
 
 
@@ -126,7 +134,8 @@ def decode(body: str | None) -> State:
     found = json.loads(body)
     if not found:
         return UNKNOWN
-    return Table(tuple(Column(*it) for it in found["columns"]), tuple(found["key"]), found["charset"])
+    columns = tuple(Column(*it) for it in found["columns"])
+    return Table(columns, tuple(found["key"]), found["charset"], found.get("versioned", False))
 
 
 def open_part(state: State) -> State:
@@ -196,10 +205,14 @@ class Catalog:
         self.changes.append(_database(schema, database))
 
     def forget_all(self) -> None:
-        """Know nothing any more."""
+        """Know of no table any more; what databases have by default stays."""
+        charsets = {name: it.charset for name, it in self._databases.items() if it is not None}
         self._databases.clear()
         self.is_complete = False
         self.changes.append(self._all())
+        for name, charset in charsets.items():
+            if charset is not None:
+                self.put_charset(name, charset)
 
     def learn(self, schema: str, database: Database) -> None:
         """Note which tables a database has, and what they are; what is known of each of them stays."""

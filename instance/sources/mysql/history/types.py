@@ -1,12 +1,13 @@
 """The types of columns: from what a statement says to what information_schema shows."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from .....protocol.errors import DecodeError
 from ..decode.charset import encode
 from ..decode.table_map import BYTES_PER_CHARACTER, DISPLAY_WIDTHS, LABEL_ESCAPES, Type
-from .lexer import MAXDB, REAL_AS_FLOAT, Dialect, UnreadableError
+from .lexer import MAXDB, ORACLE, REAL_AS_FLOAT, Dialect, UnreadableError
 from .reader import Reader
 
 _INTEGERS: Final = {
@@ -158,6 +159,11 @@ def read_type(reader: Reader, dialect: Dialect, sql_mode: int) -> ColumnType:
 
 def _read_name(reader: Reader, dialect: Dialect, sql_mode: int) -> ColumnType:  # noqa: C901, PLR0912 - a list
     word = reader.word()
+    if dialect.mariadb and word in _SCHEMAS and reader.skip("."):
+        sql_mode = sql_mode & ~(ORACLE | MAXDB) | _SCHEMAS[word]
+        word = reader.word()
+    if dialect.mariadb and sql_mode & ORACLE and word in _ORACLES:
+        return _ORACLES[word](reader)
     if word in _INTEGERS:
         return _integer(reader, dialect, *_INTEGERS[word])
     if word in ("BOOL", "BOOLEAN"):
@@ -217,6 +223,32 @@ def _read_name(reader: Reader, dialect: Dialect, sql_mode: int) -> ColumnType:  
     if word in ("UUID", "INET4", "INET6") and dialect.mariadb:
         return ColumnType(word.lower())
     raise UnreadableError(f"the type {word} is unknown")
+
+
+def _number(reader: Reader) -> ColumnType:
+    numbers = reader.numbers(2)
+    return ColumnType(f"decimal({numbers[0] or 10},{sum(numbers[1:])})" if numbers else "double")
+
+
+_SCHEMAS: Final = {"MARIADB_SCHEMA": 0, "ORACLE_SCHEMA": ORACLE, "MAXDB_SCHEMA": MAXDB}
+"""What MariaDB writes before a type that it means in another sql_mode."""
+_ORACLES: Final[dict[str, Callable[[Reader], ColumnType]]] = {
+    "DATE": lambda _: ColumnType("datetime"),
+    "BLOB": lambda _: ColumnType("longblob"),
+    "CLOB": lambda _: ColumnType("text", prefix="long"),
+    "NUMBER": _number,
+    "RAW": lambda reader: ColumnType(f"varbinary({_one(reader, 1)})"),
+    "VARCHAR2": lambda reader: _characters(reader, "varchar"),
+}
+
+
+def sequence_types(reader: Reader, dialect: Dialect, sql_mode: int) -> str:
+    """Read the type of MariaDB's CREATE SEQUENCE AS; return that of the columns with its numbers."""
+    name, _, rest = read_type(reader, dialect, sql_mode).kind.partition("(")
+    kinds = dict(_INTEGERS.values())
+    if name not in kinds:
+        raise UnreadableError(f"a sequence of {name}")
+    return f"{name}({DISPLAY_WIDTHS[kinds[name]][False] + 1}){' unsigned' if 'unsigned' in rest else ''}"
 
 
 def _integer(reader: Reader, dialect: Dialect, name: str, kind: Type) -> ColumnType:

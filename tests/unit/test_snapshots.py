@@ -1,5 +1,7 @@
 """Rows of tables between changes: when they are given, which are left out, what is read again, what is stored."""
 
+from dataclasses import replace
+
 import pytest
 
 from sluice.protocol.canal.entry_pb2 import Entry, EventType
@@ -12,7 +14,7 @@ from sluice.store.batch import Batch, RangeLimits
 from sluice.store.cursor import StoredClient
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Kind
-from sluice.store.snapshot import Chunk, Piece, Snapshots, TableProgress, Window
+from sluice.store.snapshot import Chunk, Piece, Snapshot, Snapshots, TableProgress, Window
 from tests.stream import Stream
 from tests.unit.test_cursors import CLIENT, NOW, get, make
 from tests.unit.test_touched import block, change, statement
@@ -237,6 +239,30 @@ def test_rows_do_not_come_within_a_transaction_and_do_not_wait_for_the_end_of_th
     assert letters(get(taken.cursors)) == "d"
 
 
+def test_rows_of_another_source_are_read_again(taken: Taken) -> None:
+    taken.fill(taken.open(), "abc", high=replace(taken.stream.end, source="202"))
+    assert taken.cursors.get(CLIENT, now=NOW) is None
+    wish = taken.cursors.wish(CLIENT)
+    assert wish is not None
+    assert wish.after is None
+
+
+def test_the_next_table_is_read_on_while_nothing_of_the_one_before_is_confirmed(taken: Taken) -> None:
+    taken.fill(taken.open(), "ab", is_last=True)
+    taken.fill(taken.open(), "c")
+    wish = taken.cursors.wish(CLIENT)
+    assert wish is not None
+    assert (wish.name, wish.after) == ("more", ("'c'",))
+
+
+def test_the_pace_is_that_of_the_rows_confirmed_in_this_life() -> None:
+    snapshot = Snapshot(1, [TableProgress(*TABLE, rows=20), TableProgress("shop", "more", rows=10)])
+    assert snapshot.pace(100.0) == 0, "nothing was read"
+    snapshot.begun = 100.0, 10
+    assert snapshot.pace(105.0) == 4
+    assert snapshot.pace(100.0) == pytest.approx(20_000), "no time has passed that could be measured"
+
+
 def test_ranges_are_refused_until_it_is_done_or_cancelled(taken: Taken) -> None:
     place = taken.stream.end
     with pytest.raises(SnapshotRunningError):
@@ -357,3 +383,23 @@ def test_a_whole_table_is_read_again_after_a_rollback_and_after_a_statement(take
     wish = taken.cursors.wish(CLIENT)
     assert wish is not None
     assert wish.name == "goods"
+
+
+def test_a_whole_table_is_read_again_that_was_read_before_a_place_that_is_confirmed(taken: Taken) -> None:
+    window = open_whole(taken)
+    fill_whole(taken, window, taken.stream.position(0), "a")
+    assert taken.cursors.get(CLIENT, now=NOW) is None
+    wish = taken.cursors.wish(CLIENT)
+    assert wish is not None
+    assert wish.name == "goods"
+
+
+def test_a_client_does_not_wait_within_a_transaction_for_a_whole_table_of_another_source(taken: Taken) -> None:
+    [entry] = Messages.FromString(updated("x")).messages
+    taken.stream.stage(entry, Kind.ROW_DATA, TABLE)
+    put(taken.cursors, taken.stream, updated("y"))
+    assert given(get(taken.cursors, limit=1)) == ["UPDATE goods x"]
+    window = open_whole(taken)
+    taken.cursors.place_window(CLIENT, window, replace(taken.stream.end, source="202"))
+    assert given(get(taken.cursors)) == ["UPDATE goods y"]
+    assert taken.cursors.wish(CLIENT) is not None, "the table is read again"

@@ -1,14 +1,19 @@
 """The ring of a destination as its stream: between which transactions it ends, and what stays for a comparison."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from sluice.protocol.gtid import GtidSet, MariadbGtidSet, parse_gtids
 from sluice.protocol.position import Position
+from sluice.store.cursor import Cursor
 from sluice.store.cursors import Cursors
+from sluice.store.log.log import Limits, Log
 from sluice.store.ring import Kind, Ring
 from sluice.store.stream import MOST_KEPT, Stream
 from tests.stream import Stream as Written
-from tests.unit.test_log import SERVER, Source
+from tests.unit.test_log import OTHER, SERVER, SHAPE, Source, executed
 
 
 def make(size: int = 1 << 10, memory: int = 1 << 20, *, gtids: GtidSet | None = None) -> tuple[Stream, Source]:
@@ -64,14 +69,52 @@ class TestTheLastPlaceBetweenTwoTransactions:
         assert place(stream) == source.place(2)
 
     def test_has_what_was_executed_there(self) -> None:
-        for gtids, executed in ((parse_gtids(f"{SERVER}:7"), f"{SERVER}:1-2:7"), (None, "")):
+        for gtids, expected in ((parse_gtids(f"{SERVER}:7"), f"{SERVER}:1-2:7"), (None, "")):
             stream, source = make(gtids=gtids)
             source.transaction()
             source.transaction()
             source.put(0)
             found = stream.last_boundary()
             assert found is not None
-            assert found.gtid == executed
+            assert found.gtid == expected
+
+
+class TestTheOldestPlaceInTheLog:
+    """The log begins at another source than the ring."""
+
+    @pytest.fixture
+    def log(self, tmp_path: Path) -> Iterator[Log]:
+        with Log(tmp_path, "shop", Limits()) as log:
+            self.write(log, SERVER, 1)
+            yield log
+
+    @staticmethod
+    def write(log: Log, server: str, first: int) -> None:
+        """Write ten transactions of a source."""
+        source = Source(server=server, number=first)
+        log.begin(source.place(first), executed(first - 1) if first > 1 else "", SHAPE)
+        source.put(10)
+        log.append(source.pieces())
+
+    @staticmethod
+    def oldest(log: Log, first: int, gtids: GtidSet | None) -> Cursor | None:
+        """Of a ring that begins with a transaction of the other source."""
+        source = Source(Ring(64), OTHER, first)
+        stream = Stream(source.ring, catches_up=True)
+        stream.open(source.place(first), gtids)
+        stream.log = log
+        return stream.oldest_logged()
+
+    def test_is_before_a_ring_at_whose_source_the_log_has_come(self, log: Log) -> None:
+        self.write(log, OTHER, 11)
+        assert self.oldest(log, 15, None) == log.start
+
+    def test_is_before_a_ring_that_begins_with_what_was_executed_where_the_log_ends(self, log: Log) -> None:
+        assert self.oldest(log, 11, parse_gtids(executed(10))) == log.start
+
+    def test_is_none_before_a_ring_to_which_the_log_does_not_lead(self, log: Log) -> None:
+        assert self.oldest(log, 12, parse_gtids(executed(11))) is None
+        assert self.oldest(log, 11, None) is None
 
 
 class TestTheSampleForAComparison:

@@ -184,6 +184,10 @@ class TestCommitTs:
         assert self.opened("moved 12-ab ") == str(12 << LOGICAL_BITS)
         assert self.opened(memory) == str(9 << LOGICAL_BITS)
 
+    @pytest.mark.parametrize("words", ["moved ab", "moved 12", "moved x-ab"])
+    def test_a_move_that_does_not_say_when_it_was_made_counts_as_an_early_one(self, words: str) -> None:
+        assert self.opened(f"{words} ") == "0"
+
     def test_of_other_forms_nothing_counts_after_a_move(self) -> None:
         assert state_at(KafkaSettings(form=Form.TDSQL), {"state": "[4]"}, "moved 5-ab") == ""
 

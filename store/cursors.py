@@ -1370,13 +1370,12 @@ class Cursors:
                 del needs[key]
             needs[LOG] = self.track.unlogged
         for key in self._shared.pace.too_slow(needs, ring.next, now, full=ring.waiting):
-            if key == LOG:  # nothing else holds what it has not written
-                continue
-            error = GoneError(
-                f"client {subscribers[key].client_id} held the others back for more than {self._detach_after:g} s "
-                "and left the buffer; its cursor is kept"
-            )
-            subscribers[key].detach(self.track, error)
+            if key != LOG:  # nothing else holds what it has not written
+                error = GoneError(
+                    f"client {subscribers[key].client_id} held the others back for more than {self._detach_after:g} s "
+                    "and left the buffer; its cursor is kept"
+                )
+                subscribers[key].detach(self.track, error)
 
     def _hold(self) -> None:
         """Tell the log where the clients are that it has to keep files for."""

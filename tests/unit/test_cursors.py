@@ -17,6 +17,7 @@ from sluice.protocol.errors import (
     FilterError,
     GoneError,
     NotSubscribedError,
+    OwnedError,
     SourceChangedError,
     StaleSessionError,
     UnknownBatchError,
@@ -803,6 +804,35 @@ def test_client_that_keeps_the_pace_stays_however_long_the_ring_is_full() -> Non
         assert cursors.status(2).state == "attached"
 
 
+def test_clients_that_can_read_the_log_leave_a_full_ring_at_once_unless_they_are_given_something() -> None:
+    cursors = Cursors(Ring(8), epoch=1, compile_filter=one_table, catches_up=True)
+    stream = Stream(cursors.ring)
+    cursors.begin(stream.end, MariadbGtidSet())
+    for client_id in (1, 2):
+        cursors.subscribe(client_id, now=NOW)
+    put(cursors, stream, b"one", b"two", b"three")
+    cursors.track.unlogged = cursors.ring.next
+    cursors.advance(NOW)
+    assert [cursors.status(client_id).state for client_id in (1, 2)] == ["attached", "attached"], "there is room"
+    get(cursors, 2, limit=1)
+    with full(cursors, stream, *(b"%d" % number for number in range(9))):
+        cursors.advance(NOW)
+        assert [cursors.status(client_id).state for client_id in (1, 2)] == ["catching-up", "attached"]
+
+
+def test_a_log_that_writes_nothing_does_not_keep_a_slow_client_in_the_ring() -> None:
+    cursors, stream = make(size=4, detach_after=10.0)
+    for client_id in (1, 2):
+        cursors.subscribe(client_id, now=NOW)
+    cursors.track.unlogged = 0
+    with full(cursors, stream, *(b"%d" % number for number in range(9))):
+        confirm(cursors, 1)
+        for now in (0.0, 11.0):
+            cursors.advance(now)
+        assert [cursors.status(client_id).state for client_id in (1, 2)] == ["attached", "gone"]
+        assert cursors.ring.first == 0, "the log has not written it"
+
+
 def test_clock_that_goes_back_does_not_extend_how_long_a_client_may_hold_others_back() -> None:
     cursors, stream = make(size=4, detach_after=10.0)
     for client_id in (1, 2):
@@ -1170,6 +1200,22 @@ def test_cursor_that_stays_is_stored_once(begun: bool) -> None:
     cursors.take_changes()
     cursors.advance(NOW)
     assert not cursors.changed
+
+
+def test_only_the_output_that_owns_a_client_may_call_for_it() -> None:
+    cursors, _ = make()
+    cursors.subscribe(CLIENT, output="kafka", now=NOW)
+    token = cursors.open_session(CLIENT, NOW, "kafka")
+    for session in (None, "x", f"{token}x"):
+        with pytest.raises(OwnedError, match="the output kafka"):
+            cursors.admit(CLIENT, session)
+    for output in ("", "rabbit"):
+        with pytest.raises(OwnedError, match="the output kafka"):
+            cursors.open_session(CLIENT, NOW, output)
+    cursors.admit(CLIENT, f"{token}.1")
+    cursors.admit(2)
+    cursors.release(CLIENT)
+    cursors.admit(CLIENT)
 
 
 @pytest.mark.parametrize("token", ["x", "9" * 5000, "x.1", ""])

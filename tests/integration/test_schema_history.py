@@ -1,5 +1,6 @@
 """Rows that are read long after they were written, from sources that do not say the names of their columns."""
 
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -251,3 +252,97 @@ async def test_a_row_in_the_second_of_a_ddl_is_flagged_only_if_another_one_may_h
         source.query(statement, database=schema)
     async with serving(source, schema, tmp_path, tsdb_dir=tmp_path / "theirs") as server:
         assert await next_row(server) == found
+
+
+TABLES = (
+    "CREATE TABLE {name} (id INT PRIMARY KEY, a INT, b INT)",
+    "CREATE TABLE {other} (id INT PRIMARY KEY, b INT, a INT)",
+)
+CUT_OVERS = [
+    ["RENAME TABLE {name} TO {schema}._t_del, {other} TO {name}"],
+    [
+        "RENAME TABLE {name} TO {schema}.s, {other} TO {name}, {schema}.s TO {other}",
+        "DROP TABLE {other}",
+    ],
+    ["DROP TABLE {name}", "RENAME TABLE {other} TO {name}"],
+    ["DROP TABLE {name}", "ALTER TABLE {other} RENAME {name}"],
+]
+
+
+def exchange(source: Server, schema: str, other: str, cut_over: list[str]) -> tuple[str, int]:
+    """Let another table take the name of `t` between two rows; return the place before the first of them."""
+    names = {"schema": schema, "name": f"{schema}.t", "other": f"{other}._t_gho"}
+    for statement in TABLES:
+        source.query(statement.format(**names))
+    next_second()
+    place = end_of_binlog(source)
+    source.query("INSERT INTO t VALUES (1, 10, 20)", database=schema)
+    for statement in cut_over:
+        source.query(statement.format(**names))
+    source.query("INSERT INTO t VALUES (2, 20, 10)", database=schema)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("cut_over", "is_far"),
+    [
+        (CUT_OVERS[0], False),
+        (CUT_OVERS[1], True),
+        *(pytest.param(CUT_OVERS[number], number == 0, marks=pytest.mark.extended) for number in range(4)),
+    ],
+)
+async def test_rows_before_a_start_after_which_their_table_was_renamed_are_flagged(
+    source: Server, database: Database, tmp_path: Path, cut_over: list[str], *, is_far: bool
+) -> None:
+    """A server may say of a table when it was created, and not when it got its name."""
+    schema = database(source)
+    file, offset = exchange(source, schema, database(source) if is_far else schema, cut_over)
+    place = {"master_journal_name": file, "master_position": offset}
+    async with serving(source, schema, tmp_path, **place) as server:
+        await server.subscribe(NAME, CLIENT)
+        (_, first), second = await two_rows(server)
+    assert first == "from-the-future"
+    assert second == ("id=2 b=20 a=10", "")
+
+
+async def two_rows(server: EmbeddedServer) -> Found:
+    found: Found = []
+    while len(found) < 2:
+        batch = await server.get_without_ack(NAME, CLIENT, timeout=20)
+        found += rows_of(it for part in batch.slices for it in decode_changes(part))
+    return found
+
+
+async def test_rows_of_a_late_client_before_its_table_was_renamed_are_flagged(
+    source: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(source)
+    next_second()
+    began = int(time.time() * 1000)
+    exchange(source, schema, schema, CUT_OVERS[0])
+    async with serving(source, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT)
+        await soon(lambda: server.status(NAME, CLIENT).position)
+        await server.seek(NAME, CLIENT, {"timestamp": began})
+        (_, first), second = await two_rows(server)
+    assert first == "from-the-future"
+    assert second == ("id=2 b=20 a=10", "")
+
+
+async def test_rows_are_not_flagged_for_statements_that_give_their_table_no_other_columns(
+    source: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(source)
+    for statement in TABLES:
+        source.query(statement.format(name="t", other="u"), database=schema)
+    next_second()
+    file, offset = end_of_binlog(source)
+    source.query("INSERT INTO t VALUES (1, 10, 20)", database=schema)
+    next_second()
+    for statement in ("CREATE TABLE IF NOT EXISTS t (id INT)", "RENAME TABLE u TO v", "CREATE TABLE u LIKE v"):
+        source.query(statement, database=schema)
+    source.query("INSERT INTO t VALUES (2, 10, 20)", database=schema)
+    place = {"master_journal_name": file, "master_position": offset}
+    async with serving(source, schema, tmp_path, **place) as server:
+        await server.subscribe(NAME, CLIENT)
+        assert await two_rows(server) == [("id=1 a=10 b=20", ""), ("id=2 a=10 b=20", "")]

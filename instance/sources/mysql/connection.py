@@ -83,6 +83,11 @@ class ServerFacts:
         return self.row_metadata != "FULL" or self.only_open
 
     @property
+    def renames_silently(self) -> bool:
+        """Its tables are as old after RENAME TABLE as before; elsewhere they are then as old as the statement."""
+        return not self.mariadb and self.version >= (8, 0)
+
+    @property
     def flavour(self) -> str:
         """The name of the product."""
         return "MariaDB" if self.mariadb else "MySQL"

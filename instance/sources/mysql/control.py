@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
 
@@ -10,11 +10,12 @@ from ....protocol import props
 from ....protocol.canal import entry_pb2 as pb
 from ....protocol.canal.ddl import DML, Change, classify
 from ....protocol.canal.tags import EventType
-from ....protocol.errors import DecodeError, PurgedError, SluiceError, SourceError
+from ....protocol.errors import DecodeError, PurgedError, SourceError
 from ....protocol.position import Position
 from ....store.ring import Flag, Kind, Ring
 from ...quarantine import Item, Kept, Quarantine
 from ...sink.filters import TableFilter
+from .ahead import Ahead
 from .config import BinlogConfig
 from .decode.charset import decode
 from .decode.decoder import Decoder
@@ -36,8 +37,6 @@ _XA_ENDS: Final[tuple[tuple[str, "pb.EventType.ValueType"], ...]] = (
     ("XA COMMIT", pb.XACOMMIT),
     ("XA ROLLBACK", pb.XAROLLBACK),
 )
-_AHEAD: Final = 1 << 24
-"""Bytes of binlog in which statements are looked for after a row that may be older than they are."""
 _UNNAMED: Final = "; set binlog_row_metadata=FULL on the source to rule this out"
 _OPEN: Final = ", in which a column may have become UUID, INET4 or INET6, or was one before"
 _KEPT_PART: Final = 8
@@ -59,6 +58,8 @@ class Control:
     mariadb: bool
     asks_schemas: bool
     """See `ServerFacts.asks_schemas`."""
+    renames_silently = False
+    """See `ServerFacts.renames_silently`."""
     finder: Callable[[], AbstractContextManager[PlaceFinder]]
     """Makes what searches in the binlog; it ends with the parser."""
     commits_in_one_phase: Callable[[str, int], bool]
@@ -88,6 +89,7 @@ class Control:
         """Changes that were logged as statements and so were not delivered as rows."""
         self._doubtful: dict[tuple[str, str], tuple[int, int]] = {}
         """Tables whose plans flag their rows, and the place (file number, offset) where the doubt ends."""
+        self._ahead = Ahead(config, lambda: self.finder(), self._changes_of)  # noqa: PLW0108  set before each dump
         self._altered: dict[tuple[str, str], int] = {}
         """Tables that are not known since a statement of the last second that had such ones, and that Unix time."""
         self.pending_gap = ""
@@ -203,7 +205,7 @@ class Control:
         self, known: TableSchema, event: Event, table_map: TableMap, number: int, options: PlanOptions
     ) -> TablePlan:
         flags = Flag.FUTURE_SCHEMA if known.is_uncertain else 0
-        if known.is_younger(event.timestamp, event.position) and not self._is_of_its_time(known, event, table_map):
+        if self._is_doubtful(known, event, table_map):
             flags = Flag.FUTURE_SCHEMA
             if known.seen is not None:
                 self._doubtful[table_map.schema, table_map.table] = known.seen
@@ -220,38 +222,31 @@ class Control:
             logger.warning("%s.%s has no column %s, which has a mask", table_map.schema, table_map.table, name)
         return TablePlan(table_map, known.columns, number, options, flags)
 
-    def _is_of_its_time(self, known: TableSchema, event: Event, table_map: TableMap) -> bool:
-        """Whether rows have the columns that the source was asked for, although it altered the table in their second.
+    def _is_doubtful(self, known: TableSchema, event: Event, table_map: TableMap) -> bool:
+        """Whether the source may have had another table, or other columns, when it logged rows than when it was asked.
 
-        They do if that was a statement before them, and none after them, up to where the source was asked.
+        A row of the second in which it altered the table fits if that was a statement before it, and none follows.
         """
         table, at, seen = self._key(table_map.schema, table_map.table), event.position, known.seen
-        second = known.altered
-        if at is None or seen is None or second != event.timestamp or self._altered.get(table) != second:
+        if known.is_younger(event.timestamp, at):
+            second = event.timestamp
+            if at is None or seen is None or known.altered != second or self._altered.get(table) != second:
+                return True
+            return self._ahead.alters(table, at, seen) is not False
+        if not self.renames_silently or at is None or seen is None or seen <= (at.file_number, at.begin):
             return False
-        if seen[0] != at.file_number or seen[1] - at.begin > _AHEAD:
-            return False
-        until = replace(at, begin=seen[1], n=0)
-        decoder = Decoder(Ring(), self._config)
-        try:
-            with self.finder() as finder, closing(finder.between(decoder, at.transaction, until)) as events:
-                return not any(self._may_alter(table, it) for it in events)
-        except SluiceError as error:
-            logger.warning("which statements follow %s is not known: %s", at, error)
-            return False
-        finally:
-            decoder.close()
+        return self._ahead.moves(table, at, seen) is not False
 
-    def _may_alter(self, table: tuple[str, str], event: Event) -> bool:
-        """Whether an event is a statement that may alter a table, whose name is as `_key` gives it."""
+    def _changes_of(self, event: Event) -> list[CatalogChange]:
+        """Return what an event may change where nothing is known; none if it is no statement of DDL."""
         query = Query.parse(event.body) if event.type == BinlogEvent.QUERY_EVENT and event.body else None
         if query is None:
-            return False
-        statement = classify(self._text(query), query.schema)
-        if statement.changes and statement.changes[0].event_type in DML:
-            return False
-        is_named = statement.understood and all(it.table is not None for it in statement.changes)
-        return not is_named or table in {self._key(*it) for it in statement.tables}
+            return []
+        sql = self._text(query)
+        changes = classify(sql, query.schema).changes
+        if changes and changes[0].event_type in DML:
+            return []
+        return self.schemas.changes_of(sql, self._context(event, query))
 
     def _key(self, schema: str, table: str) -> tuple[str, str]:
         return (schema.lower(), table.lower()) if self.schemas.ignore_case else (schema, table)
@@ -327,9 +322,8 @@ class Control:
         else:
             self._put_statement(event, query, sql, change)
 
-    def _apply(self, event: Event, query: Query, sql: str) -> None:
-        """Let a statement change the tables, and forget the plans that it outdates."""
-        context = Context(
+    def _context(self, event: Event, query: Query) -> Context:
+        return Context(
             query.schema,
             query.status.sql_mode,
             self.charsets.get(query.status.server_collation or 0),
@@ -337,9 +331,12 @@ class Control:
             failed=query.error != 0,
             uses_temporary=event.flags & _THREAD_SPECIFIC != 0,
         )
+
+    def _apply(self, event: Event, query: Query, sql: str) -> None:
+        """Let a statement change the tables, and forget the plans that it outdates."""
         at = event.position
         after = None if at is None else replace(at, begin=event.offset + event.length, n=0)
-        changes = self.schemas.apply(sql, context, at, after)
+        changes = self.schemas.apply(sql, self._context(event, query), at, after)
         if changes and self.schemas.ignore_case:
             self._decoder.forget_plans()
         for it in changes:

@@ -46,7 +46,7 @@ from .history.versions import History, open_history
 from .schema import InformationSchema, Schemas, charsets
 from .snapshot import TableReader
 from .standby import GLANCE, SCANNED, Alike, Backlog, Probe, lacking
-from .start import Binlog, Packets, PlaceFinder, Start, StartFinder, parse_gtids, resume
+from .start import MOST_FOLLOWED, Binlog, Packets, PlaceFinder, Start, StartFinder, parse_gtids, resume
 from .xa import commits_in_one_phase
 
 if TYPE_CHECKING:
@@ -57,8 +57,6 @@ logger = logging.getLogger(__name__)
 FIRST_DELAY: Final = 0.2
 LONGEST_DELAY: Final = 30.0
 """Seconds between two attempts to connect: doubled from the first on, and varied by a third."""
-MOST_FOLLOWED: Final = 1 << 30
-"""Bytes of binlog that are read for their statements alone; a start farther on asks the source for its tables."""
 QUIET: Final = 1.0
 """Seconds without a byte after which the source has nothing to send: it has sent all it has."""
 
@@ -428,6 +426,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
             self._control.charsets = self._charsets(binlog)
             self._control.mariadb = facts.mariadb
             self._control.asks_schemas = facts.asks_schemas
+            self._control.renames_silently = facts.renames_silently
             if self._history is not None and self._control.asks_schemas:
                 self._history.open()  # before the end of the binlog is looked up, for it may be in there
             start = self._start = self._find_start(binlog)

@@ -4,6 +4,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -108,6 +109,8 @@ def _decode(config: MysqlConfig, connection: Connection, item: Item, kept: Kept,
     control.charsets = charsets(connection)
     control.mariadb = facts.mariadb
     control.asks_schemas = facts.asks_schemas
+    control.renames_silently = facts.renames_silently
+    control.finder = lambda: nullcontext(StartFinder(connection, config, lambda: Connection(config)))
     history = open_history(config, writes=False) if config.tsdb_enable else None
     position = Position.parse(item.position)
     control.schemas = Schemas(

@@ -525,6 +525,16 @@ class Schemas:
             self._forget(it, at)
         return changes
 
+    def changes_of(self, sql: str, context: Context) -> list[CatalogChange]:
+        """Return what a statement may change where nothing is known, with names as they are compared."""
+        catalog = Catalog(ignore_case=self.ignore_case)
+        apply(catalog, self._dialect, sql, context)
+        return [
+            it._replace(schema=schema, table=table)
+            for it in catalog.changes
+            for schema, table in [self._key(it.schema, it.table)]
+        ]
+
     def changes(self) -> list[CatalogChange]:
         """Return what has changed since the last call."""
         found, self._catalog.changes = self._catalog.changes, []

@@ -34,6 +34,8 @@ from .xa import prepared_xid, resolved_xid
 
 logger = logging.getLogger(__name__)
 
+MOST_FOLLOWED: Final = 1 << 30
+"""Bytes of binlog that are read for their statements alone; what is farther on is asked of the source."""
 _BINLOG_FILE: Final = re.compile(r"\.[0-9]{1,18}\Z")
 
 

@@ -16,7 +16,8 @@ def locked(name: str) -> set[str]:
 
 def named(requirements: list[str]) -> set[str]:
     """The packages that requirements name, our own extras left out."""
-    return {re.split(r"[\[<>=! ;]", requirement, maxsplit=1)[0].lower() for requirement in requirements} - {"sluice-cdc"}
+    names = {re.split(r"[\[<>=! ;]", requirement, maxsplit=1)[0].lower() for requirement in requirements}
+    return names - {"sluice-cdc"}
 
 
 def test_the_server_and_what_compiles_it_are_in_the_first_lock() -> None:

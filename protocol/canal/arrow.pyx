@@ -11,7 +11,7 @@ range, can be decoded far from the server::
 
 Without positions `_pos` is null. The file of `_pos` is the number at the end of its name, which is its order.
 
-Memory is written here without the GIL and handed to pyarrow without a copy. pyarrow (`sluice-cdc[arrow]`) is needed only
+Memory is written here without the GIL and handed over without a copy. pyarrow (`sluice-cdc[arrow]`) is needed only
 to decode. docs/arrow-types.md says how each column type arrives.
 """
 
@@ -588,7 +588,8 @@ def _pyarrow():
     try:
         return import_module("pyarrow")
     except ImportError as error:
-        raise ImportError(f"Arrow needs pyarrow, which is missing ({error}): pip install 'sluice-cdc[arrow]'") from error
+        text = f"Arrow needs pyarrow, which is missing ({error}): pip install 'sluice-cdc[arrow]'"
+        raise ImportError(text) from error
 
 
 def _data_type(int output, int precision, int scale):

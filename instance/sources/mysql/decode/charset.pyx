@@ -453,7 +453,9 @@ cpdef bytes encode(str text, str charset):
         data = text.encode(codec, "ignore")
         if charset in MULTI_BYTE and decode(data, charset) != text:  # some that the codec lacks, or has elsewhere
             pairs = get_pairs(charset)
-            data = b"".join([char.encode() if char.isascii() else pairs.get(char) or char.encode(codec, "ignore") for char in text])
+            data = b"".join([
+                char.encode() if char.isascii() else pairs.get(char) or char.encode(codec, "ignore") for char in text
+            ])
     if decode(data, charset) != text or (charset in ("utf8", "utf8mb3", "ucs2") and not is_basic(text)):
         raise DecodeError(f"the character set {charset} lacks characters of '{text[:100]}'")
     return data

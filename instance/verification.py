@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from ..protocol import props
 from ..protocol.canal import entry_pb2 as pb
 from ..protocol.canal.packet_pb2 import Messages
-from ..protocol.errors import ConfigError, PurgedError, SourceChangedError, SourceError
+from ..protocol.errors import ConfigError, GoneError, PurgedError, SourceChangedError, SourceError
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from ..store.cursor import Cursor
@@ -297,7 +297,10 @@ class Again:
 
     def sequence_of(self, place: Position) -> int:
         """Return the slot at a place, or after the last one."""
-        found = self._track.sequence_of(place)
+        try:
+            found = self._track.sequence_of(place)
+        except GoneError:  # the source gives nothing up to there that is not forgotten
+            return self._ring.first
         return self._ring.next if found is None else found
 
     def read(self, stop: int) -> Collected:

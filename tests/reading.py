@@ -1,6 +1,6 @@
 """A parser, or an embedded server, that reads a real server or its files, and what arrives of it, as text."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -19,10 +19,16 @@ from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Kind, Ring
 from tests.servers import Server
-from tests.waiting import eventually
+from tests.waiting import eventually, soon
 
 if TYPE_CHECKING:
     from sluice.protocol.gtid import GtidSet
+
+
+def with_full_metadata(server: Server) -> Iterator[Server]:
+    """Let a server write names, character sets and collations of columns; for a fixture to ``yield from``."""
+    with server.variable("binlog_row_metadata", "FULL"):
+        yield server
 
 
 def config(server: Server, folder: Path | None = None, **options: Any) -> MysqlConfig:
@@ -57,6 +63,15 @@ async def embedded(configuration: MysqlConfig | FilesConfig) -> AsyncIterator[Em
         yield server
     finally:
         await server.close()
+
+
+@asynccontextmanager
+async def followed(configuration: MysqlConfig | FilesConfig, client: int = 1001) -> AsyncIterator[EmbeddedServer]:
+    """Serve this destination while the block lasts, with a client that is to have all that is written in it."""
+    async with embedded(configuration) as server:
+        await server.subscribe(configuration.destination, client)
+        await soon(lambda: server.status(configuration.destination, client).position)
+        yield server
 
 
 class Reading:

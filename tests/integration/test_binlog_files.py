@@ -33,8 +33,7 @@ from sluice.store.ring import Flag, Kind, Ring
 from tests.conftest import Database
 from tests.decoding import binlogs
 from tests.delivery import end_of_binlog
-from tests.integration.test_metadata import with_full_metadata
-from tests.reading import Reading, config, cursor, embedded, files_config
+from tests.reading import Reading, config, cursor, embedded, files_config, with_full_metadata
 from tests.servers import Server
 from tests.waiting import soon
 

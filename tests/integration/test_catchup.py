@@ -18,7 +18,7 @@ from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from tests.conftest import Database
 from tests.faults.harness import USUAL
-from tests.reading import config, embedded
+from tests.reading import config, embedded, with_full_metadata
 from tests.servers import Server
 from tests.waiting import soon
 
@@ -69,12 +69,8 @@ def fill(source: Server, schema: str, first: int, last: int, size: int = 100) ->
 
 @pytest.fixture(params=USUAL)
 def source(request: pytest.FixtureRequest) -> Iterator[Server]:
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, Server)
-    before = found.query("SELECT @@global.binlog_row_metadata")[0][0]
-    found.query("SET GLOBAL binlog_row_metadata = FULL")  # else rows that are read late are marked as in doubt
-    yield found
-    found.query(f"SET GLOBAL binlog_row_metadata = {before}")
+    """Rows that are read late would be marked as in doubt without the names of columns."""
+    yield from with_full_metadata(request.getfixturevalue(request.param))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from sluice.store.cursors import MAX_CONDITIONS
 from sluice.store.snapshot import Selection
 from tests.conftest import Database
 from tests.delivery import deliver, execute, rows_of
-from tests.reading import config, embedded
+from tests.reading import config, embedded, with_full_metadata
 from tests.servers import Server
 from tests.waiting import soon
 
@@ -28,10 +28,7 @@ STORES: dict[str, dict[str, Any]] = {"memory": {}, "mixed": {"store": "mixed", "
 @pytest.fixture(params=["mysql97", pytest.param("mariadb118", marks=pytest.mark.extended)])
 def source(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server that writes collations into its binlog."""
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, Server)
-    with found.variable("binlog_row_metadata", "FULL"):
-        yield found
+    yield from with_full_metadata(request.getfixturevalue(request.param))
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from sluice.store.log.files import read_block, read_head
 from sluice.store.log.log import Extent
 from tests.conftest import Database
 from tests.faults.harness import USUAL
-from tests.reading import config, embedded
+from tests.reading import config, embedded, with_full_metadata
 from tests.servers import Server
 from tests.waiting import soon
 
@@ -31,10 +31,7 @@ NAME, CLIENT = "example", 1001
 @pytest.fixture(params=USUAL)
 def source(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server whose events have the names of columns: rows of any time are read with them."""
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, Server)
-    with found.variable("binlog_row_metadata", "FULL"):
-        yield found
+    yield from with_full_metadata(request.getfixturevalue(request.param))
 
 
 @pytest.fixture

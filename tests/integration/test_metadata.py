@@ -10,7 +10,7 @@ from sluice.instance.columns import SourceColumn
 from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.protocol.canal import entry_pb2 as pb
 from tests.conftest import Database
-from tests.reading import Reading, config
+from tests.reading import Reading, config, with_full_metadata
 from tests.servers import Server
 
 HEADER = struct.Struct("<IBIIIH")
@@ -46,13 +46,6 @@ def full(request: pytest.FixtureRequest) -> Iterator[Server]:
 def any_full(request: pytest.FixtureRequest) -> Iterator[Server]:
     """The same, also of the old versions that have it."""
     yield from with_full_metadata(request.getfixturevalue(request.param))
-
-
-def with_full_metadata(server: Server) -> Iterator[Server]:
-    before = server.query("SELECT @@global.binlog_row_metadata")[0][0]
-    server.query("SET GLOBAL binlog_row_metadata = FULL")
-    yield server
-    server.query(f"SET GLOBAL binlog_row_metadata = {before}")
 
 
 def last_table_map(server: Server) -> TableMap:

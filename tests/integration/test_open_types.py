@@ -1,8 +1,8 @@
 """UUID, INET4 and INET6 columns of MariaDB, whose full metadata says BINARY, and what becomes of them later."""
 
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,9 @@ from sluice.protocol.canal.rows import decode_changes
 from sluice.server.embedded import EmbeddedServer
 from tests.conftest import Database
 from tests.delivery import end_of_binlog, execute
-from tests.integration.test_metadata import with_full_metadata
-from tests.reading import config, embedded
+from tests.reading import config, embedded, followed, with_full_metadata
 from tests.servers import Server
 from tests.servers.server import next_second
-from tests.waiting import soon
 
 NAME, CLIENT = "example", 1001
 UUID = "12345678-1234-1234-8234-123456789abc"
@@ -33,12 +31,10 @@ def serving(source: Server, schema: str, folder: Path, **settings: Any) -> Abstr
     return embedded(config(source, folder, filter_regex=rf"{schema}\..*", **settings))
 
 
-@asynccontextmanager
-async def subscribed(source: Server, schema: str, folder: Path, **settings: Any) -> AsyncIterator[EmbeddedServer]:
-    async with serving(source, schema, folder, **settings) as server:
-        await server.subscribe(NAME, CLIENT)
-        await soon(lambda: server.status(NAME, CLIENT).position)
-        yield server
+def subscribed(
+    source: Server, schema: str, folder: Path, **settings: Any
+) -> AbstractAsyncContextManager[EmbeddedServer]:
+    return followed(config(source, folder, filter_regex=rf"{schema}\..*", **settings), CLIENT)
 
 
 async def rows(server: EmbeddedServer, count: int, *, ack: bool = False) -> Found:

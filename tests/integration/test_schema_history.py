@@ -1,8 +1,8 @@
 """Rows that are read long after they were written, from sources that do not say the names of their columns."""
 
 import time
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 
 from sluice.protocol.canal.rows import Change, decode_changes
 from sluice.server.embedded import EmbeddedServer
+from tests import reading
 from tests.conftest import Database
 from tests.delivery import end_of_binlog, execute
 from tests.reading import config, embedded
@@ -35,13 +36,9 @@ def serving(source: Server, schema: str, folder: Path, **settings: Any) -> Abstr
     return embedded(config(source, folder, filter_regex=rf"{schema}\.t", **settings))
 
 
-@asynccontextmanager
-async def followed(source: Server, schema: str, folder: Path, **settings: Any) -> AsyncIterator[EmbeddedServer]:
+def followed(source: Server, schema: str, folder: Path, **settings: Any) -> AbstractAsyncContextManager[EmbeddedServer]:
     """A server whose client is to have all that is written from here on."""
-    async with serving(source, schema, folder, **settings) as server:
-        await server.subscribe(NAME, CLIENT)
-        await soon(lambda: server.status(NAME, CLIENT).position)
-        yield server
+    return reading.followed(config(source, folder, filter_regex=rf"{schema}\.t", **settings), CLIENT)
 
 
 def change(source: Server, schema: str) -> Found:

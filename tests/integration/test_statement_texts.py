@@ -14,7 +14,7 @@ from tests.canal import CanalClient
 from tests.conftest import Database
 from tests.delivery import execute
 from tests.faults.harness import USUAL, Sluice
-from tests.reading import config, embedded
+from tests.reading import config, embedded, with_full_metadata
 from tests.servers import Server
 from tests.waiting import soon
 
@@ -26,10 +26,7 @@ TEXT = b"INSERT /* text */ INTO"
 @pytest.fixture(params=USUAL)
 def source(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server whose events have the names and character sets of columns."""
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, Server)
-    with found.variable("binlog_row_metadata", "FULL"):
-        yield found
+    yield from with_full_metadata(request.getfixturevalue(request.param))
 
 
 @pytest.fixture

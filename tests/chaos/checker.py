@@ -152,10 +152,8 @@ class ClientChecker:
     def _check_order(self, batch: Received) -> None:
         for table, first, last in batch.runs:
             numbers, high = self._written.get(table, ()), self._high.get(table, 0)
-            start = bisect_left(numbers, first)
-            stop = start + last - first + 1
-            if numbers[start:stop] != list(range(first, last + 1)):
-                self._violated(batch.at, f"batch {batch.batch_id} has {first} to {last} of {table}: never written so")
+            start, stop = self._find(batch, f"batch {batch.batch_id}", table, first, last)
+            if start == stop:
                 continue
             if start > high:
                 self._check_skip(batch, table, numbers[high], numbers[start - 1])
@@ -165,6 +163,16 @@ class ClientChecker:
         firsts = [first for _, first, _ in batch.runs]
         if firsts != sorted(firsts):
             self._violated(batch.at, f"batch {batch.batch_id} is not in the order of writing: {batch.runs}")
+
+    def _find(self, batch: Received, what: str, table: str, first: int, last: int) -> tuple[int, int]:
+        """Return where numbers stand among those that were written to a table; nowhere if they do not follow there."""
+        numbers = self._written.get(table, ())
+        start = bisect_left(numbers, first)
+        stop = start + last - first + 1
+        if numbers[start:stop] == list(range(first, last + 1)):
+            return start, stop
+        self._violated(batch.at, f"{what} has {first} to {last} of {table}: never written so")
+        return 0, 0
 
     def _check_skip(self, batch: Received, table: str, first: int, last: int) -> None:
         """Check whether numbers may be missing, and whether the client was told so, or moved."""
@@ -181,11 +189,8 @@ class ClientChecker:
     def _check_read(self, batch: Received) -> None:
         for table, first, last in batch.read:
             numbers, high = self._written.get(table, ()), self._high.get(table, 0)
-            start = bisect_left(numbers, first)
-            stop = start + last - first + 1
-            if numbers[start:stop] != list(range(first, last + 1)):
-                self._violated(batch.at, f"a snapshot has {first} to {last} of {table}: never written so")
-            elif stop > high:
+            _start, stop = self._find(batch, "a snapshot", table, first, last)
+            if stop > high:
                 self._violated(batch.at, f"a snapshot has up to {last} of {table}, of which {numbers[high]} is next")
 
     def _check_copies(self, batches: Sequence[Received]) -> None:

@@ -38,11 +38,11 @@ GROUP_SECONDS = 5.0
 
 
 async def run(configuration: Configuration, listening: Callable[[str], None] | None = None) -> None:
-    """Run until SIGINT or SIGTERM, which is CancelledError before it serves; ``listening`` gets the URL of the API.
+    """Run until SIGINT or SIGTERM; ``listening`` is called with the URL of the API.
 
     A source that cannot be reached is not an error here: its destination tries again and says so in its state. Raises
     ConfigError, before anything is started, when files have mistakes, or when no destination can start; OSError when a
-    port is taken.
+    port is taken; CancelledError when a signal comes while it starts.
     """
     stopping = _stopped_by_signals()
     names = configuration.destinations()

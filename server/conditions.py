@@ -87,7 +87,8 @@ def _impeded(status: DestinationStatus) -> Told:
 
 def _settings_refused(status: DestinationStatus) -> Told:
     if status.refused_settings:
-        yield "", f"it goes on as it was, for its file as it is now cannot be used: {status.refused_settings}"
+        state = "it goes on as it was, for " if status.state in SOUND else ""
+        yield "", f"{state}its file as it is now cannot be used: {status.refused_settings}"
 
 
 def _unowned(status: DestinationStatus) -> Told:

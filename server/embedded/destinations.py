@@ -53,30 +53,30 @@ class DestinationStatus:
     destination: str
     state: str
     """``starting``, ``running``, ``error`` (it tries again), ``stopped``, or ``standby`` for another server."""
-    error: str
-    clients: list[ClientStatus]
-    first: str
+    error: str = ""
+    clients: list[ClientStatus] = field(default_factory=list)
+    first: str = ""
     """The oldest position that is stored; empty when the stream has not begun."""
-    last: str
+    last: str = ""
     """The position up to which the source was read."""
-    entries: int
-    bytes: int
-    full: bool
+    entries: int = 0
+    bytes: int = 0
+    full: bool = False
     """The parser waits for room."""
-    fill: float
+    fill: float = 0.0
     """The part of the ring that is in use, of its entries or its bytes, whichever is more; pinned bytes count."""
-    capacity: int
+    capacity: int = 0
     """Bytes that the ring holds at most."""
-    pinned: int
+    pinned: int = 0
     """Bytes that only slow readers still hold."""
-    blocked: float
+    blocked: float = 0.0
     """Seconds for which the parser has waited for room since the start."""
-    parser: ParserStatus
-    time_zone: str
+    parser: ParserStatus = field(default_factory=ParserStatus)
+    time_zone: str = ""
     """The zone that TIMESTAMP values are written in; empty where that of the process has no name."""
-    active: str
+    active: str = ""
     """Among several servers the address of the one that has it; empty when none has it, or there are no others."""
-    threats: Mapping[int, Threat]
+    threats: Mapping[int, Threat] = field(default_factory=dict)
     """The clients that source or log are about to leave behind."""
     log: Extent | None = None
     """What the log on disk holds; None without one."""
@@ -170,12 +170,15 @@ class Destinations:
 
     async def _read(self, destination: str) -> InstanceConfig:
         """Read a configuration as it is now; what is wrong with it is shown until it is right. Raises as `_load`."""
-        self._unusable.pop(destination, None)
         try:
-            return await asyncio.to_thread(self._load, destination)
-        except ConfigError as error:
-            self._unusable[destination] = str(error)
+            config = await asyncio.to_thread(self._load, destination)
+        except SluiceError as error:
+            self._unusable.pop(destination, None)
+            if isinstance(error, ConfigError):
+                self._unusable[destination] = str(error)
             raise
+        self._unusable.pop(destination, None)
+        return config
 
     async def _begin(self, instance: Instance) -> None:
         """Start an instance with its views, and what lives with them."""
@@ -410,25 +413,7 @@ class Destinations:
     def destination_status(self, destination: str) -> DestinationStatus:
         """Return where a destination stands, stopped or not."""
         if self._is_unusable(destination):
-            return DestinationStatus(
-                destination=destination,
-                state="error",
-                error=self._unusable[destination],
-                clients=[],
-                first="",
-                last="",
-                entries=0,
-                bytes=0,
-                full=False,
-                fill=0.0,
-                capacity=0,
-                pinned=0,
-                blocked=0.0,
-                parser=ParserStatus(),
-                time_zone="",
-                active="",
-                threats={},
-            )
+            return DestinationStatus(destination, "error", self._unusable[destination])
         instance, tail = self._known(destination), self._tails.get(destination)
         main = instance.config.main.destination
         ring, cursors = instance.ring, instance.cursors

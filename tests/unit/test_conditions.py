@@ -43,26 +43,7 @@ def output(**values: object) -> OutputStatus:
 
 
 def destination(state: str = "running", **values: object) -> DestinationStatus:
-    status: dict[str, Any] = {
-        "destination": "shop",
-        "state": state,
-        "error": "",
-        "clients": [],
-        "first": "",
-        "last": "",
-    }
-    status |= {
-        "first": "",
-        "last": "",
-        "entries": 0,
-        "bytes": 0,
-        "full": False,
-        "fill": 0.0,
-        "capacity": 1,
-        "pinned": 0,
-        "blocked": 0.0,
-    }
-    status |= {"parser": ParserStatus(behind=0.0), "time_zone": "UTC", "active": "", "threats": {}}
+    status: dict[str, Any] = {"destination": "shop", "state": state, "parser": ParserStatus(behind=0.0)}
     return DestinationStatus(**(status | values))
 
 
@@ -127,6 +108,11 @@ def test_each_is_found_alone_and_decides_the_first_line_and_the_exit_status(name
 )
 def test_what_is_normal_is_no_condition(sound: DestinationStatus) -> None:
     assert find(sound) == []
+
+
+def test_of_one_that_is_stopped_it_is_not_said_that_it_goes_on_as_it_was() -> None:
+    _stopped, refused = find(destination("stopped", refused_settings="no address"))
+    assert refused.text == "its file as it is now cannot be used: no address"
 
 
 def test_a_client_may_be_silent_for_some_minutes() -> None:

@@ -44,21 +44,13 @@ def destination(*clients: ClientStatus, behind: float | None = 0.0, **values: ob
     status: dict[str, object] = {
         "destination": "example",
         "state": "running",
-        "error": "",
         "clients": list(clients),
         "first": "1/bin.000001@1:4:0",
         "last": "1/bin.000001@1:500:0",
         "entries": 3,
         "bytes": 300,
-        "capacity": 1 << 20,
-        "full": False,
         "fill": 0.5,
-        "pinned": 0,
-        "blocked": 0.0,
         "parser": ParserStatus(behind=behind),
-        "time_zone": "UTC",
-        "active": "",
-        "threats": {},
     }
     return DestinationStatus(**(status | values))  # type: ignore[arg-type]
 

@@ -223,15 +223,17 @@ def read_streamed(data: bytes, invalid_dates: InvalidDates) -> Batch:
 def ack(what: Batch | int | str | Position, *, durable: bool) -> Call[None]:
     """Ack a batch, or everything before a position.
 
-    By id when all goes well, which checks the order. When the reply gets lost, by position, which can be repeated.
+    By id when all goes well, which checks the order. When the reply gets lost, by position, too, which can be repeated.
+    A position alone would not do: rows of a snapshot have none of their own.
     """
     query: dict[str, int | str] = {"durable": "true"} if durable else {}
     if isinstance(what, str | Position):
         return Call("POST", "/ack", _nothing, query, {"position": str(what)})
     if not isinstance(what, Batch):
         return Call("POST", "/ack", _nothing, query, {"batchId": what}, repeatable=False)
-    instead = Call("POST", "/ack", _nothing, query, {"position": what.to}, errors=_ROLLED_BACK)
-    return Call("POST", "/ack", _nothing, query, {"batchId": what.batch_id}, instead=instead)
+    by_id = {"batchId": what.batch_id}
+    instead = Call("POST", "/ack", _nothing, query, by_id | {"position": what.to}, errors=_ROLLED_BACK)
+    return Call("POST", "/ack", _nothing, query, by_id, instead=instead)
 
 
 def ack_again(batch: Batch, *, durable: bool) -> Call[None]:

@@ -869,22 +869,24 @@ class Cursors:
         if memory is not None and memory != subscriber.memory:
             subscriber.memory = memory
             self._changed.add(client_id)
-        reading.deliver(mark)
-        self._confirm(subscriber, reading, mark.stop)
-        self._confirm_passed(subscriber, reading)
-        self._settle(subscriber, [mark])
+        self._deliver(subscriber, reading, mark)
 
     def ack_to(
         self,
         client_id: int,
         position: Position,
         *,
+        batch_id: int | None = None,
         now: float,
         session: str | None = None,
         exists: bool = True,
         by: By | None = None,
     ) -> bool:
         """Confirm everything before a position, and with it all marks that end there or before. May be repeated.
+
+        Rows of a snapshot, late rows and markers of gaps have no place of their own, so a position confirms them only
+        with what follows. ``batch_id`` is the batch that ends at the position: while that is outstanding, it is
+        confirmed with all before it, whatever it holds.
 
         In a new life of the destination, or after leaving the ring, a subscriber may first confirm what it was given
         earlier. False when the stream has not reached that place again. What it has reached is then confirmed if that
@@ -901,6 +903,9 @@ class Cursors:
         if served is None:
             return subscriber.has_confirmed(position)
         reading, track = served.reading, served.track
+        if batch_id is not None and (mark := reading.marks.get(batch_id)) is not None:
+            self._deliver(subscriber, reading, mark)
+            return True
         # mostly a mark ends there: that is found without a search
         given = (mark.stop for mark in reading.marks.values() if mark.to == position)
         sequence = next((stop for stop in given if stop <= reading.get), None)
@@ -1315,6 +1320,13 @@ class Cursors:
             windows.confirm(given)
             if not is_next:
                 windows.roll_back()
+
+    def _deliver(self, subscriber: Subscriber, reading: Reading, mark: Mark) -> None:
+        """Confirm a batch and all before it."""
+        delivered = reading.deliver_through(mark)
+        self._confirm(subscriber, reading, mark.stop)
+        self._confirm_passed(subscriber, reading)
+        self._settle(subscriber, delivered)
 
     def _confirm_to(self, subscriber: Subscriber, reading: Reading, sequence: int) -> None:
         """Confirm the slots before a sequence, and the marks that end there or before."""

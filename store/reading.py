@@ -147,11 +147,19 @@ class Reading:
         self.get = self.ack
         self.windows.roll_back()
 
-    def deliver(self, mark: Mark) -> None:
-        """Take a mark away, because its entries have arrived; `confirm` moves on to its end."""
-        del self.marks[mark.batch_id]
-        if not mark.is_side and mark.last >= self.track.ring.first:
-            self.delivered = self.track.ring.after(mark.last)
+    def deliver_through(self, last: Mark) -> list[Mark]:
+        """Take the marks away up to this one, because their entries have arrived; return them.
+
+        `confirm` moves on to its end.
+        """
+        batch_ids = list(self.marks)
+        delivered = [self.marks.pop(it) for it in batch_ids[: batch_ids.index(last.batch_id) + 1]]
+        for mark in reversed(delivered):
+            if not mark.is_side:
+                if mark.last >= self.track.ring.first:
+                    self.delivered = self.track.ring.after(mark.last)
+                break
+        return delivered
 
     def deliver_to(self, sequence: int) -> list[Mark]:
         """Take the marks away that end at a slot or before, because everything before it has arrived; return them.

@@ -399,13 +399,17 @@ class Calls(Destinations):
     ) -> None:
         """Confirm the oldest outstanding batch, or everything before a position.
 
+        With both: the batch, which ends at the position, and all before it; if it is not outstanding any more,
+        everything before the position. That may be repeated. Rows of a snapshot have no place of their own: a position
+        alone confirms them only with what follows.
+
         ``memory`` is a text of the client's own, a few KiB, that is stored with its cursor; it comes with a batch id.
         With ``durable``, and always where cursors are kept in ``zookeeper``, the call returns when the cursor is
         stored; otherwise that happens within the flush period. An operator's ack by position is written down: the
         client may not have processed what it confirms.
 
         Raises:
-            BadParameterError: not exactly one of batch id and position is given.
+            BadParameterError: neither batch id nor position is given, or an operator gives both.
             NotSubscribedError: the client has not subscribed.
             OwnedError: an output owns it, and neither that nor an operator calls.
             StaleSessionError: a newer session took over.
@@ -419,24 +423,30 @@ class Calls(Destinations):
         instance = self._running(destination) if by_operator else self._admit(destination, client_id, "ack", session)
         if batch_id is not None and position is None:
             instance.cursors.ack(client_id, batch_id, now=time.monotonic(), session=session, memory=memory)
-        elif position is not None and batch_id is None:
+        elif position is not None and not (by_operator and batch_id is not None):
             by = by_caller() if by_operator else None
-            await self._ack_to(instance, client_id, Position.parse(position), session, by)
+            await self._ack_to(instance, client_id, Position.parse(position), batch_id, session, by)
             durable = durable or by_operator
         else:
-            raise BadParameterError("an ack names either a batch or a position")
+            raise BadParameterError("an ack names a batch, a position, or both; an operator's a batch or a position")
         await instance.confirm(durable=durable)
         if by_operator:
             await self.audit(destination, "ack", client_id, after=position or "", detail=_batch(batch_id))
 
     async def _ack_to(
-        self, instance: Serving, client_id: int, position: Position, session: str | None, by: By | None
+        self,
+        instance: Serving,
+        client_id: int,
+        position: Position,
+        batch_id: int | None,
+        session: str | None,
+        by: By | None,
     ) -> None:
         """Confirm up to a position; after a restart, or while catching up, wait until the stream reaches it again."""
         deadline = time.monotonic() + LONGEST_REREAD
         exists = False
         while not instance.cursors.ack_to(
-            client_id, position, now=time.monotonic(), session=session, exists=exists, by=by
+            client_id, position, batch_id=batch_id, now=time.monotonic(), session=session, exists=exists, by=by
         ):
             instance.check_stream(client_id)
             # While the stream has not come to the client's cursor, it may also be that of another source.

@@ -241,7 +241,7 @@ class Skip(BaseModel):
 
 
 class Ack(BaseModel):
-    """What to ack: a batch, or everything before a position."""
+    """What to ack: a batch, everything before a position, or a batch and all before it."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"batchId": 3000000007}]})
 
@@ -252,9 +252,9 @@ class Ack(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _either(self) -> "Ack":
-        if (self.batchId is None) == (self.position is None):
-            raise ValueError("give either batchId or position")
+    def _any(self) -> "Ack":
+        if self.batchId is None and self.position is None:
+            raise ValueError("give batchId, position, or both")
         return self
 
 
@@ -420,7 +420,12 @@ async def ack(
     durable: Annotated[bool, Query(description="Answer only when the cursor is on disk.")] = False,
     session: SessionToken = None,
 ) -> None:
-    """Ack the oldest outstanding batch by its id, or all batches that end at or before a position."""
+    """Ack the oldest outstanding batch by its id, or all batches that end at or before a position.
+
+    With both: the batch, which ends at the position, and all before it; if it is not outstanding any more, everything
+    before the position. This can be repeated. Rows of a snapshot have no place of their own: a position alone acks them
+    only with what follows.
+    """
     await context.embedded.ack(
         destination,
         client_id,

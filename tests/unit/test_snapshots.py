@@ -142,6 +142,33 @@ def test_an_ack_brings_the_snapshot_forward_in_order(taken: Taken) -> None:
     assert (wish.name, wish.after) == ("more", None)
 
 
+def test_a_position_acks_rows_with_their_batch_or_with_what_follows(taken: Taken) -> None:
+    put(taken.cursors, taken.stream, updated("m"))
+    taken.fill(taken.open(), "a", "b", "c")
+    change, *rows = (get(taken.cursors) for _ in range(4))
+    assert [letters(it) for it in rows] == ["a", "b", "c"]
+    place = Position.parse(change.to)
+    assert taken.cursors.ack_to(CLIENT, place, now=NOW)
+    assert taken.cursors.status(CLIENT).marks == [it.batch_id for it in rows], "they end where the change does"
+    for _ in range(2):  # it may be repeated
+        assert taken.cursors.ack_to(CLIENT, place, batch_id=rows[1].batch_id, now=NOW)
+        assert taken.cursors.status(CLIENT).marks == [rows[2].batch_id]
+        assert taken.progress[0] == (("'b'",), 2, False)
+    put(taken.cursors, taken.stream, updated("n"))
+    assert taken.cursors.ack_to(CLIENT, Position.parse(get(taken.cursors).to), now=NOW)
+    assert taken.progress[0] == (("'c'",), 3, False)
+
+
+def test_a_batch_that_is_acked_with_its_position_confirms_the_changes_before_it(taken: Taken) -> None:
+    put(taken.cursors, taken.stream, updated("m"))
+    taken.fill(taken.open(), "a")
+    change, rows = get(taken.cursors), get(taken.cursors)
+    assert taken.cursors.ack_to(CLIENT, Position.parse(rows.to), batch_id=rows.batch_id, now=NOW)
+    cursor = taken.cursors.cursor(CLIENT)
+    assert cursor is not None
+    assert str(cursor.position) == str(cursor.delivered) == change.to
+
+
 def test_rows_that_all_came_by_changes_and_empty_tables_count_with_what_was_given_before(taken: Taken) -> None:
     window = taken.open()
     put(taken.cursors, taken.stream, updated("c"))

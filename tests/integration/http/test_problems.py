@@ -9,6 +9,8 @@ from sluice.protocol.errors import BadParameterError
 from tests.integration.http.served import CLIENT, Api
 from tests.waiting import soon
 
+BY_BOTH = {"batchId": 5, "position": "7/bin.000001:4:0", "operator": True}
+
 
 class TestProblems:
     @pytest.mark.parametrize(
@@ -26,7 +28,7 @@ class TestProblems:
             ("POST", "example/clients/1001/ack", {"json": {"batchId": 5}}, 409, "unknown-batch"),
             ("POST", "example/clients/1001/rollback", {"json": {"batchId": 5}}, 409, "unknown-batch"),
             ("POST", "example/clients/1001/ack", {"json": {}}, 422, "bad-parameter"),
-            ("POST", "example/clients/1001/ack", {"json": {"batchId": 5, "position": "x"}}, 422, "bad-parameter"),
+            ("POST", "example/clients/1001/ack", {"json": BY_BOTH}, 422, "bad-parameter"),
             ("POST", "example/clients/1001/ack", {"json": {"position": "nonsense"}}, 422, "bad-position"),
             ("POST", "example/clients/70000/subscribe", {}, 422, "bad-parameter"),
             ("POST", "example/clients/2/subscribe", {"json": {"start": "nonsense"}}, 422, "bad-position"),
@@ -52,7 +54,7 @@ class TestProblems:
         ("call", "body", "detail"),
         [
             ("ack", "{bad", "body: not JSON: Expecting property name enclosed in double quotes at character 1"),
-            ("ack", "{}", "body: give either batchId or position"),
+            ("ack", "{}", "body: give batchId, position, or both"),
             ("getWithoutAck?timeot=1", "", "timeot: there is no such parameter"),
         ],
     )

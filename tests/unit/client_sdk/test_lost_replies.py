@@ -148,4 +148,4 @@ class TestAttempts:
     def test_an_ack_of_a_batch_is_repeated_by_position(self) -> None:
         attempts = Attempts(ENDPOINT, sdk_calls.ack(Batch(7, "a", "b", b""), durable=True), 60)
         attempts.delay(self.LOST)
-        assert (attempts.call.body, attempts.call.query) == ({"position": "b"}, {"durable": "true"})
+        assert (attempts.call.body, attempts.call.query) == ({"batchId": 7, "position": "b"}, {"durable": "true"})

@@ -18,7 +18,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python
 # Four on two cores: with three, an eighth of their time is unused.
 PYTEST := $(RUN) -m pytest -n 4 --durations=10 $(if $(RECORD),--record)
-PACKAGES := protocol login store instance server client_sdk
+PACKAGES := protocol login store sql instance server client_sdk
 SANITIZED := -fsanitize=address,undefined
 SOURCES := setup.py pyproject.toml $(shell find $(PACKAGES) -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 

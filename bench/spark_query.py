@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from bench.processes import cpu_of, cpu_of_server, cpu_of_session, peak_of_session
 from bench.spark_sources import NOTES, JsonSource, TimedSource
 from sluice.client_sdk.spark.mirror import start_mirror
-from sluice.client_sdk.sql.database import Database
+from sluice.sql.database import Database
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...protocol.errors import TargetError
-from ..sql.changes import is_ascending, last_of_keys
-from ..sql.statements import TargetTable
-from ..sql.target import ROWS, SIZE, Target, execute
+from ...sql.changes import is_ascending, last_of_keys
+from ...sql.statements import TargetTable
+from ...sql.target import ROWS, SIZE, Target, execute
 from .progress import Place, Run
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pymysql
 from ...login.session import MysqlSession
 from ...login.tables import PIECE, SETTINGS, Key, KeyRange, Piece, SnapshotTable, cut, select
 from ...protocol.errors import SourceError
-from ..sql.database import Database, DatabaseSession, is_lost, reason
+from ...sql.database import Database, DatabaseSession, is_lost, reason
 
 SLOW_PIECE: Final = 256 << 10
 """Bytes of entries that are handed on at once where they are to be slowed down."""

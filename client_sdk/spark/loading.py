@@ -16,9 +16,9 @@ from ...login.tables import LITERAL, Key, KeyRange, SnapshotTable
 from ...protocol.canal.arrow import EnvelopeDecoder
 from ...protocol.errors import TargetError
 from ...protocol.identifiers import quote_table
-from ..sql.database import Database
-from ..sql.statements import TargetTable
-from ..sql.target import Target, execute
+from ...sql.database import Database
+from ...sql.statements import TargetTable
+from ...sql.target import Target, execute
 from . import keyranges
 from .progress import create_tables
 

@@ -14,8 +14,8 @@ from pyspark.util import PythonEvalType
 
 from ...protocol.errors import BadParameterError, SluiceError, TargetError
 from ...protocol.position import Position
-from ..sql.database import Database
-from ..sql.target import RETRY, Target
+from ...sql.database import Database
+from ...sql.target import RETRY, Target
 from .apply import Applier
 from .options import Options
 from .progress import BUCKETS, Place, Progress, Run

@@ -23,8 +23,8 @@ from pymysql.constants import ER
 from ...protocol.errors import TargetError
 from ...protocol.identifiers import quote_name, quote_table
 from ...protocol.position import Position
-from ..sql.database import reason
-from ..sql.target import Target
+from ...sql.database import reason
+from ...sql.target import Target
 
 if TYPE_CHECKING:
     from pymysql.cursors import Cursor

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from ..sql.changes import buckets
+from ...sql.changes import buckets
 from .options import Options
 from .progress import BUCKETS, TABLES
 from .ranges import Envelope, RangePartition, read

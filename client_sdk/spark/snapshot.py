@@ -25,9 +25,9 @@ from ...login.tables import KeyRange, SnapshotTable, estimate
 from ...login.visibility import wait_until_visible
 from ...protocol.errors import BadParameterError, SourceError, TargetError
 from ...protocol.position import Position
+from ...sql.database import Database, reason
+from ...sql.target import RETRY, Target
 from ..client import Client
-from ..sql.database import Database, reason
-from ..sql.target import RETRY, Target
 from . import keyranges
 from .apply import copy_of
 from .loading import TABLES, Chunk, Progress, Run, load, prepare

@@ -18,7 +18,7 @@ from ...login.tables import KeyRange, SnapshotColumn, SnapshotTable, describe
 from ...login.visibility import wait_until_visible
 from ...protocol.errors import BadParameterError, SourceError
 from ...protocol.position import Position
-from ..sql.database import Database, reason
+from ...sql.database import Database, reason
 from .keyranges import connect, ranges, read
 from .options import Options
 from .ranges import Envelope, Form, Typed

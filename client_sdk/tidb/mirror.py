@@ -28,10 +28,10 @@ from ...protocol.canal.ddl import is_of_database
 from ...protocol.canal.rows import Change
 from ...protocol.errors import TargetError
 from ...protocol.identifiers import quote_name
-from ..sql.changes import last_of_keys
-from ..sql.database import Database, reason
-from ..sql.statements import TargetTable
-from ..sql.target import RETRY, ROWS, SIZE, Target, execute, is_passing
+from ...sql.changes import last_of_keys
+from ...sql.database import Database, reason
+from ...sql.statements import TargetTable
+from ...sql.target import RETRY, ROWS, SIZE, Target, execute, is_passing
 from .message import Message, batch_of
 
 if TYPE_CHECKING:

@@ -144,8 +144,8 @@ def mirror_command(options: Any) -> int:
     from ...client_sdk.spark.options import Options
     from ...client_sdk.spark.snapshot import load_snapshot
     from ...client_sdk.spark.tables import database_of
-    from ...client_sdk.sql.database import Database
-    from ...client_sdk.sql.target import Target
+    from ...sql.database import Database
+    from ...sql.target import Target
 
     target = Database.of(options.to, password_file=options.password_file, variable="SLUICE_TARGET_PASSWORD")
     source = source_options(options)

@@ -145,9 +145,9 @@ def print_command(options: Any) -> int:
 def mysql_command(options: Any) -> int:
     """Keep a MySQL or MariaDB server like a TiDB cluster."""
     _require("confluent_kafka", "pyarrow")
-    from ...client_sdk.sql.database import Database
     from ...client_sdk.tidb.mirror import TiDBMirror
     from ...client_sdk.tidb.reader import topic_of
+    from ...sql.database import Database
 
     target = Database.of(options.to, password_file=options.password_file, variable="SLUICE_TARGET_PASSWORD")
     job = options.job or topic_of(options.topic, options.cluster_id)

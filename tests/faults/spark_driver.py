@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sluice.client_sdk.spark.changelog import start_changelog
 from sluice.client_sdk.spark.mirror import start_mirror
-from sluice.client_sdk.sql.database import Database
+from sluice.sql.database import Database
 from tests.spark.conftest import start_spark
 
 

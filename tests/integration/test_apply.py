@@ -17,12 +17,12 @@ from sluice.client_sdk.spark import apply
 from sluice.client_sdk.spark.apply import Applied, Applier
 from sluice.client_sdk.spark.progress import BUCKETS, Progress
 from sluice.client_sdk.spark.shares import COLUMNS
-from sluice.client_sdk.sql.database import Database
-from sluice.client_sdk.sql.target import Target, fixed_offset
 from sluice.login.ssl_mode import SslMode
 from sluice.protocol.canal.arrow import EnvelopeDecoder
 from sluice.protocol.errors import TargetError
 from sluice.protocol.position import Position
+from sluice.sql.database import Database
+from sluice.sql.target import Target, fixed_offset
 from tests.conftest import Database as Schemas
 from tests.delivery import Delivery, deliver, end_of_binlog, execute
 from tests.integration.samples import SAMPLES, Sample

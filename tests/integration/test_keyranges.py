@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from sluice.client_sdk.spark.keyranges import connect, read
-from sluice.client_sdk.sql.database import Database as Address
-from sluice.client_sdk.sql.database import DatabaseSession
 from sluice.login.tables import LITERAL, KeyRange, SnapshotTable, cut, describe, select
 from sluice.protocol.canal.arrow import EnvelopeDecoder, TableDecoder, columns_of
 from sluice.protocol.canal.entry_pb2 import Entry, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import SourceError
 from sluice.protocol.identifiers import quote_name
+from sluice.sql.database import Database as Address
+from sluice.sql.database import DatabaseSession
 from tests.conftest import Database
 from tests.delivery import deliver
 from tests.integration.samples import SAMPLES

@@ -8,10 +8,10 @@ import pytest
 
 from sluice.client_sdk.spark.keyranges import connect
 from sluice.client_sdk.spark.loading import Chunk, Progress, Run, load, prepare
-from sluice.client_sdk.sql.database import Database as Address
-from sluice.client_sdk.sql.target import Target
 from sluice.login.tables import KeyRange, SnapshotTable, cut, describe
 from sluice.protocol.errors import TargetError
+from sluice.sql.database import Database as Address
+from sluice.sql.target import Target
 from tests.conftest import Database
 from tests.proxy import Proxy
 from tests.servers import Server

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from sluice.client_sdk.sql.database import Database
 from sluice.client_sdk.tidb import OLDEST, TiDBReader
 from sluice.client_sdk.tidb.message import Message, decode, file_of
 from sluice.client_sdk.tidb.mirror import TiDBMirror
 from sluice.protocol.errors import TargetError
 from sluice.protocol.tidb.entries import EntryEncoder
+from sluice.sql.database import Database
 from tests import commands
 from tests.conftest import Database as Schemas
 from tests.servers import Server

@@ -12,7 +12,6 @@ import pytest
 import urllib3
 
 from scripts.serving import lines_for, started
-from sluice.client_sdk.sql.database import Database as Account
 from sluice.client_sdk.tidb import OLDEST, TiDBReader
 from sluice.client_sdk.tidb.message import decode, file_of
 from sluice.client_sdk.tidb.mirror import TiDBMirror
@@ -21,6 +20,7 @@ from sluice.protocol.tidb import secondary_pb2 as secondary
 from sluice.protocol.tidb.entries import EntryEncoder
 from sluice.protocol.tidb.tags import LOGICAL_BITS
 from sluice.protocol.tidb.transactions import TidbEncoder
+from sluice.sql.database import Database as Account
 from tests.conftest import Database
 from tests.delivery import deliver, end_of_binlog, execute
 from tests.effort import times

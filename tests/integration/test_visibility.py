@@ -7,10 +7,10 @@ from contextlib import closing, contextmanager
 import pytest
 
 from sluice.client_sdk.spark.keyranges import connect
-from sluice.client_sdk.sql.database import Database as Address
 from sluice.login.visibility import wait_until_visible
 from sluice.protocol.errors import SourceChangedError, SourceError
 from sluice.protocol.position import Position
+from sluice.sql.database import Database as Address
 from tests.conftest import Database
 from tests.delivery import end_of_binlog
 from tests.servers import Server

@@ -21,7 +21,7 @@ from queue import SimpleQueue
 
 from tests.mutants.mutant import ROOT, Mutant
 
-PACKAGES = ("protocol", "login", "store", "instance", "server", "client_sdk")
+PACKAGES = ("protocol", "login", "store", "sql", "instance", "server", "client_sdk")
 FLAGS = "-O0 -g0 -DNDEBUG -fwrapv"
 LONGEST, LONGEST_NEAR = 900.0, 180.0
 """Seconds that all tests, and those of a module, may take: a mutant that hangs is found."""
@@ -29,7 +29,7 @@ DIE_WITH_PARENT = functools.partial(ctypes.CDLL(None).prctl, 1, signal.SIGKILL)
 """PR_SET_PDEATHSIG: a mutant that loops does not outlive a run that is killed."""
 DECODER = ("test_decoder", "test_control", "test_executed", "test_plan")
 TESTS: dict[str, tuple[str, ...]] = {
-    "client_sdk/sql/changes.pyx": ("test_spark_changes",),
+    "sql/changes.pyx": ("test_spark_changes",),
     "instance/sources/kafka/stager.pyx": ("tidb/test_stager",),
     "instance/sources/mysql/decode/charset.pyx": ("test_charset", "test_plan"),
     "instance/sources/mysql/decode/json.pyx": ("test_json",),

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sluice.client_sdk.spark.mirror import start_mirror
-from sluice.client_sdk.sql.database import Database
 from sluice.protocol.errors import BadParameterError, TargetError
+from sluice.sql.database import Database
 from tests.conftest import Database as Schemas
 from tests.faults.harness import Load, Sluice
 from tests.servers import Server

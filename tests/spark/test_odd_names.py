@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from sluice.client_sdk.spark.changelog import start_changelog
 from sluice.client_sdk.spark.mirror import start_mirror
-from sluice.client_sdk.sql.database import Database
+from sluice.sql.database import Database
 from tests.conftest import Database as Schemas
 from tests.faults.harness import Sluice
 from tests.servers import Server

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sluice.client_sdk.spark.mirror import start_mirror
 from sluice.client_sdk.spark.snapshot import load_snapshot
-from sluice.client_sdk.sql.database import Database as AddressOf
 from sluice.protocol.errors import TargetError
+from sluice.sql.database import Database as AddressOf
 from tests.conftest import Database
 from tests.faults.harness import Sluice
 from tests.servers import Server

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sluice.client_sdk.sql.database import Database
 from sluice.login.ssl_mode import SslMode
 from sluice.protocol.errors import BadParameterError, SourceError
+from sluice.sql.database import Database
 
 
 def test_a_url_names_server_account_and_tls() -> None:

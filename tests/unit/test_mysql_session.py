@@ -13,7 +13,6 @@ import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from sluice.client_sdk.sql.database import Database
 from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.connection import Connection
 from sluice.login import session as mysql
@@ -21,6 +20,7 @@ from sluice.login.session import MysqlSession, Protection, SessionLimits, is_loc
 from sluice.login.ssl_mode import SslMode
 from sluice.login.tls import tls_arguments
 from sluice.protocol.errors import SourceError
+from sluice.sql.database import Database
 from tests.peer import EOF, OK, SALT, VARIABLES, Peer, Talk, column
 
 PASSWORD = b"correct horse battery staple"

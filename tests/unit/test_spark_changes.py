@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.client_sdk.sql.changes import (
+from sluice.sql.changes import (
     UnfitError,
     buckets,
     is_ascending,
@@ -13,7 +13,7 @@ from sluice.client_sdk.sql.changes import (
     last_of_keys,
     statements,
 )
-from sluice.client_sdk.sql.statements import Way
+from sluice.sql.statements import Way
 
 Change = tuple[str, str, list[str] | None]
 

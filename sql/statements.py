@@ -3,7 +3,7 @@
 A change brings Canal's texts (docs/arrow-types.md). What literal a text becomes is decided by the target's own column;
 the text of a statement is put together by compiled code, so that no Python runs for a row.
 
-The statements are for the session that `sluice.client_sdk.sql.target` sets up: a backslash in a string is nothing
+The statements are for the session that `sluice.sql.target` sets up: a backslash in a string is nothing
 special, a zero does not ask for a new number, and a date may be one that the calendar does not have.
 """
 
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...protocol.errors import TargetError
-from ...protocol.identifiers import quote_name, quote_table
+from ..protocol.errors import TargetError
+from ..protocol.identifiers import quote_name, quote_table
 from .changes import UnfitError, kinds, statements
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from urllib.parse import unquote, urlsplit
 import pymysql
 from pymysql.constants import CR, ER
 
-from ...login.session import ExposedPasswordError, MysqlSession, SessionLimits
-from ...login.ssl_mode import SslMode, tls_options
-from ...login.tls import tls_arguments
-from ...protocol.errors import BadParameterError, SourceError
+from ..login.session import ExposedPasswordError, MysqlSession, SessionLimits
+from ..login.ssl_mode import SslMode, tls_options
+from ..login.tls import tls_arguments
+from ..protocol.errors import BadParameterError, SourceError
 
 READ_TIMEOUT: Final = 600.0
 """Seconds that a statement may be silent."""

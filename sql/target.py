@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pymysql
 from pymysql.constants import ER
 
-from ...protocol.errors import SourceError, TargetError
+from ..protocol.errors import SourceError, TargetError
 from .database import Database, DatabaseSession, is_lost, reason
 from .statements import Statement, TargetTable
 

@@ -40,6 +40,8 @@ class SourceStatus:
     """The one that is read."""
     others: tuple[str, ...] = ()
     """Those that can be switched to."""
+    unlisted: str = ""
+    """The one that was chosen, if the configuration here does not name it: then it is not read."""
     failures: int = 0
     """How often in a row the one that is read did not answer; 0 also if nobody asks it."""
     failure: str = ""

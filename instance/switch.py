@@ -108,7 +108,9 @@ class SourceSwitch:
         found = replace(self._status, address=config.in_use or config.place, others=tuple(config.others))
         in_use = self._meta.source
         if in_use is not None:
-            found = replace(found, accepted=tuple(it for it in in_use.accepted.split(",") if it))
+            unlisted = in_use.address if in_use.address not in (found.address, *found.others) else ""
+            accepted = tuple(it for it in in_use.accepted.split(",") if it)
+            found = replace(found, unlisted=unlisted, accepted=accepted)
         if detection is not None:
             found = replace(found, failures=detection.failures, failure=detection.failure)
         return found

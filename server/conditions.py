@@ -113,6 +113,17 @@ def _source_down(status: DestinationStatus) -> Told:
         yield "", f"{source.address} does not answer, {source.failures} times in a row: {source.failure}"
 
 
+def _source_unlisted(status: DestinationStatus) -> Told:
+    source = status.source
+    if status.state == "running" and source is not None and source.unlisted:
+        again = f"sluice source switch {status.destination}"
+        yield (
+            "",
+            f"{source.unlisted} was chosen, which the configuration here does not name: {source.address} is read",
+            f"Name the sources by the same addresses on every server, or choose again: {again}",
+        )
+
+
 def _history_away(status: DestinationStatus) -> Told:
     if status.parser.history:
         yield "", status.parser.history
@@ -227,6 +238,13 @@ TABLE = (
         "Look at the source; sluice source switch reads the other one of two",
         _source_down,
         "30s",
+    ),
+    Condition(
+        "source-unlisted",
+        _ERROR,
+        "The source that was chosen is none of those that the configuration names, so another one is read",
+        "Name the sources by the same addresses on every server, or choose again: sluice source switch",
+        _source_unlisted,
     ),
     Condition(
         "source-lag",

@@ -279,6 +279,9 @@ class SourceView(View):
 
     address: str = Field(description="The one that is read.")
     others: list[str] = Field(description="Those that can be switched to.")
+    unlisted: str = Field(
+        description="The one that was chosen, if the configuration here does not name it: then it is not read."
+    )
     failures: int = Field(
         description="How often in a row it did not answer `canal.instance.detecting.sql`; 0 also if it is not asked."
     )

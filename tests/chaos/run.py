@@ -67,12 +67,16 @@ def outputs(destination: str) -> dict[str, object]:
 
 
 class Node:
-    """A Sluice server with the proxies around it."""
+    """A Sluice server with the proxies around it.
 
-    def __init__(self, folder: Path, zookeeper: ZooKeeper | None, sources: Mapping[str, Server]) -> None:
+    Those of the sources it has in common with the other servers of a group: a source that was chosen is stored by its
+    address.
+    """
+
+    def __init__(self, folder: Path, zookeeper: ZooKeeper | None, sources: Mapping[str, Proxy]) -> None:
         self.sluice = sluice = Sluice(folder)
         self.zookeepers = [Proxy(("127.0.0.1", it.port)) for it in (zookeeper.servers if zookeeper else [])]
-        self.sources = {name: Proxy(("127.0.0.1", it.port)) for name, it in sources.items()}
+        self.sources = sources
         self.clients = [Proxy(sluice.address, listen=(PUBLIC, sluice.port))]
         sluice.settings["sluice__log__format"] = "json"
         if zookeeper:
@@ -90,7 +94,7 @@ class Node:
     def close(self) -> None:
         """End it, and the proxies."""
         self.sluice.__exit__()
-        for proxy in (*self.zookeepers, *self.sources.values(), *self.clients):
+        for proxy in (*self.zookeepers, *self.clients):
             proxy.close()
 
 
@@ -169,11 +173,13 @@ class Run:
             started: list[AbstractContextManager[object]] = [self.zookeeper, self.sources, self.kafka]
             for it in pool.map(_enter, started):
                 self._stack.push(it)
+        shared = {name: self._proxy(it) for name, it in self.sources.servers.items()}
         self.nodes = {
-            f"server{number}": Node(self.folder / f"server{number}", self.zookeeper, self.sources.servers)
+            f"server{number}": Node(self.folder / f"server{number}", self.zookeeper, shared)
             for number in range(self.plan.servers)
         }
-        self.nodes["lone"] = Node(self.folder / "lone", None, {"first": self.sources.servers["first"]})
+        own = {"first": self._proxy(self.sources.servers["first"])}
+        self.nodes["lone"] = Node(self.folder / "lone", None, own)
         for name, node in self.nodes.items():
             self._stack.callback(node.close)
             node.sluice.settings["kafka__bootstrap__servers"] = self.kafka.servers
@@ -205,6 +211,11 @@ class Run:
         for consumer in self.consumers.values():
             self._stack.callback(consumer.kill)
             consumer.start()
+
+    def _proxy(self, source: Server) -> Proxy:
+        proxy = Proxy(("127.0.0.1", source.port))
+        self._stack.callback(proxy.close)
+        return proxy
 
     def _configure(self, node: Node, destination: str) -> None:
         """Let a server have a destination, and the view of that."""

@@ -90,8 +90,7 @@ class Pair(Setup):
             file_data_dir=self.folder,
             file_flush_period=3_600_000,
             catch_up_readers=self.readers,
-            **options,
-            **more,
+            **(options | more),
         )
 
     def make_parser(self, *arguments: Any, **options: Any) -> Source:
@@ -553,3 +552,18 @@ async def test_a_switch_that_is_refused_leaves_out_no_marker_of_another_configur
     with pytest.raises(SourceError):
         await pair.server.switch_source(MAIN)
     assert said[-1:] == pair.reading
+
+
+async def test_a_source_that_was_chosen_and_is_not_configured_here_is_shown(pair: Pair) -> None:
+    await pair.take_one()
+    Source.proof.set()
+    await pair.switch()
+    source = pair.server.destination_status(MAIN).source
+    assert source is not None
+    assert (source.address, source.unlisted) == (f"{SECOND}:1", "")
+    await pair.server.stop(MAIN)
+    pair.main = pair.config(MAIN, standby_address="another:1")
+    await pair.start(MAIN)
+    source = pair.server.destination_status(MAIN).source
+    assert source is not None
+    assert (source.address, source.unlisted) == (f"{FIRST}:1", f"{SECOND}:1")

@@ -440,6 +440,27 @@ def test_a_transaction_that_was_given_in_part_and_is_lost_is_listed_too(sluice: 
         assert read(client, 5000) == [5000]
 
 
+def test_after_a_switch_too_a_lost_connection_repeats_nothing(sluice: Sluice, pair: Pair) -> None:
+    with Proxy((pair.first.host, pair.first.port)) as first, Proxy((pair.second.host, pair.second.port)) as second:
+        places = {"master": first, "standby": second}
+        addresses = {f"canal__instance__{name}__address": f"{it.host}:{it.port}" for name, it in places.items()}
+        configure(sluice, pair, canal__instance__gtidon="true", **addresses)
+        with sluice:
+            sluice.wait_running()
+            client = sluice.client()
+            client.subscribe()
+            last = 0
+            for proxy in (second, first):
+                switch(sluice)
+                for _ in range(2):
+                    insert(pair.first, last + 1, last + 2)
+                    assert read(client, last + 2) == [last + 1, last + 2]
+                    proxy.cut()
+                    insert(pair.first, last + 3)
+                    assert read(client, last + 3) == [last + 3]
+                    last += 3
+
+
 @pytest.mark.extended
 def test_a_client_that_is_behind_the_ring_goes_on_after_two_switches(sluice: Sluice, mysql_pair: Pair) -> None:
     pair = mysql_pair

@@ -492,7 +492,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         if self._purged and self._config.auto_reset_latest_pos_mode:
             logger.warning("going on at the current end, as configured, without what is purged")
             purged, self._purged, self._is_after_gap = self._purged, "", True
-            end, read = finder.end(), None if self._start is None else self._start.position
+            end, read = finder.end(), None if self._start is None else self._start.read or self._start.position
             if self._begun:  # else nothing was given yet of what would come before the marker
                 to = f"{end.dump.file}:{end.dump.offset}" if isinstance(end.dump, FileStart) else "the end"
                 self._control.pending_gap = f"changes from {read} to {end.position or to}: {purged}"
@@ -500,14 +500,17 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
             self._refused = kept  # the others go on after the gap
             return end
         start = self._start if self._begun else None  # until it has begun, other places may be asked for
-        if start is None or start.position is None:  # nothing was put after that place
+        place = None if start is None else start.read or start.position
+        if start is None or place is None:  # nothing was put after that place
             return self._first_held(finder)
-        if start.position.source != binlog.facts.source:
+        if place.source != binlog.facts.source:
             raise SourceMovedError(
-                f"{binlog.name} is now {binlog.facts.source}, no longer {start.position.source}, which was read up to"
-                f" {start.position}: whether it has all that was read is being looked at"
+                f"{binlog.name} is now {binlog.facts.source}, no longer {place.source}, which was read up to {place}:"
+                " whether it has all that was read is being looked at"
             )
-        finder.check(start.position)
+        finder.check(place)
+        if start.position is None:  # the decoder does not look: a source that was reset counts its GTIDs anew
+            finder.check_history(place)
         return start
 
     def _first_held(self, finder: PlaceFinder) -> Start:
@@ -539,8 +542,8 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         is_exact = position.n == 0 and position == self._decoder.position
         cursor = Cursor.at(position, executed if is_exact else "")
         if isinstance(start.dump, GtidStart) and gtids and is_exact:
-            return Start(GtidStart(gtids), gtids=gtids, cursor=cursor)
-        return replace(resume(position, gtids), cursor=cursor)
+            return Start(GtidStart(gtids), gtids=gtids, cursor=cursor, read=position)
+        return replace(resume(position, gtids), cursor=cursor, read=position)
 
     def _follow(self, dump: Packets, start: Start) -> None:
         """Decode until told to stop, or the stop position; raises SluiceError when the dump breaks off."""

@@ -50,6 +50,8 @@ class Start:
     """The GTID set executed before the place; None if unknown."""
     cursor: Cursor | None = None
     """The place as it was saved: it may be of another source, or lack what this one has."""
+    read: Position | None = None
+    """Up to where this source was read before."""
 
 
 def resume(position: Position, gtids: GtidSet | None = None) -> Start:

@@ -1,7 +1,8 @@
 """Waiting on behalf of a caller that may lose interest: a client goes away, or the server stops."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -23,6 +24,16 @@ class Stopping:
     def __init__(self) -> None:
         self.set = False
         self.listeners: set[Ending] = set()
+
+    @contextmanager
+    def waiter(self) -> "Iterator[Waiter]":
+        """Give what waits until the server stops."""
+        waiter = Waiter(ended=self.set)
+        self.listeners.add(waiter)
+        try:
+            yield waiter
+        finally:
+            self.listeners.discard(waiter)
 
     def announce(self) -> None:
         """End all waiting, now and from now on."""

@@ -426,15 +426,25 @@ async def ack(
     before the position. This can be repeated. Rows of a snapshot have no place of their own: a position alone acks them
     only with what follows.
     """
-    await context.embedded.ack(
-        destination,
-        client_id,
-        batch_id=body.batchId,
-        position=body.position,
-        durable=durable,
-        session=session,
-        by_operator=body.operator,
-    )
+
+    async def done() -> bool:
+        await context.embedded.ack(
+            destination,
+            client_id,
+            batch_id=body.batchId,
+            position=body.position,
+            durable=durable,
+            session=session,
+            by_operator=body.operator,
+        )
+        return True
+
+    if body.position is None:
+        await done()
+    else:  # it may wait until the stream has come there again
+        with context.stopping.waiter() as waiter:
+            if not await waiter.wait(done()):
+                raise DestinationStoppedError("the server stops: ack again, by position, when it is back")
     context.acks.notify((destination, client_id))
 
 

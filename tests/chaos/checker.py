@@ -53,6 +53,7 @@ EXPECTED = re.compile(
     r"|cursors (cannot be|were not) stored"
     r"|the log cannot be written"
     r"|the history of tables in .* cannot be used"
+    r"|Connection was killed"
 )
 """Errors that a server has to log when a source cannot be reached or has purged, or its disk is full."""
 
@@ -103,6 +104,7 @@ class ClientChecker:
         self._without_zookeeper = [it for it in done if isinstance(it, Broken) and "zookeeper" in it.kind]
         self._purged = [it for it in done if isinstance(it, Purged)]
         self._moved = [it for it in done if isinstance(it, Moved)]
+        self._switches = [it for it in done if isinstance(it, Broken) and it.kind.startswith("switch")]
         self._copied = {it.snapshot: it for it in done if isinstance(it, Copied)}
         self._high = dict.fromkeys(written, 0)
         self.skips = 0
@@ -238,12 +240,16 @@ class ClientChecker:
         if batch.epoch in self._epochs:
             acked = self._epochs[batch.epoch]
             before = bisect_left(acked.times, batch.asked) - 1
-            if before >= 0 and batch.first <= acked.last[before]:
-                self._violated(
-                    batch.at,
-                    f"batch {batch.batch_id} begins with {batch.first}, but up to {acked.last[before]} was acked"
-                    " in the same epoch",
-                )
+            if before >= 0:
+                # After a switch the stream begins again, with a whole transaction.
+                is_switched = any(it.begun < batch.at and acked.times[before] < it.ended for it in self._switches)
+                last = (acked.ended if is_switched else acked.last)[before]
+                if batch.first <= last:
+                    self._violated(
+                        batch.at,
+                        f"batch {batch.batch_id} begins with {batch.first}, but up to {last} was acked in the same"
+                        " epoch",
+                    )
         floor, epoch = self._floor(batch.epoch)
         if batch.first <= floor:
             self._violated(

@@ -66,8 +66,9 @@ class Operator(threading.Thread):
         logged = place[1].partition("/")[2].partition("@")[0] if place else ""
         start = place[1] if place and left and logged <= left[1] else "oldest"
         self._report(f"           {name} is gone, and moved to {start}: {error}")
+        asked = time.time()  # what follows may come before the answer
         if self._call("POST", destination, f"/clients/{client_id}/seek", {"start": start}) is not None:
-            self._journal.write(Moved(time.time(), name, error))
+            self._journal.write(Moved(asked, name, error))
 
     def protect(self, destination: str, client_id: object) -> None:
         """Let the log keep what a client needs."""

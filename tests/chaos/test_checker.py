@@ -1,6 +1,7 @@
 """The judge of a run can say no: each of these journals has one flaw, or what looks like one and is allowed."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -125,6 +126,14 @@ class TestRepeats:
     def test_what_was_acked_comes_no_more_in_the_same_epoch(self) -> None:
         one = batch(1, 1, 1, 50)
         assert "in the same epoch" in judge([one, ack(one, 1.5), batch(2, 1, 41, 60)], durable=False)[0]
+
+    def test_after_a_switch_a_transaction_that_was_acked_in_part_comes_again_as_a_whole(self) -> None:
+        part = Received(0.9, 1, IDS_PER_EPOCH + 10, "p10", (("t", 1, 45),), 40)
+        events: list[Event] = [part, ack(part, 1.5)]
+        switch = Broken(1.4, 2.5, "switch shop", "shop")
+        assert judge([*events, batch(2, 1, 41, 60)], done=[switch]) == []
+        assert "up to 40 was acked" in judge([*events, batch(2, 1, 40, 60)], done=[switch])[0]
+        assert "up to 45 was acked" in judge([*events, batch(2, 1, 41, 60)], done=[replace(switch, ended=1.45)])[0]
 
     def test_a_batch_that_was_asked_for_before_the_answer_may_overtake_it(self) -> None:
         one = batch(1, 1, 1, 50)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.protocol.canal.packet_pb2 import Messages
+from sluice.protocol.position import Position
 from tests.integration.http.served import ARROW, CLIENT, MEGABYTE, NDJSON, PROTOBUF, Api, running
 from tests.source import numbers
 from tests.waiting import soon
@@ -200,6 +201,23 @@ class TestAckOfAGet:
         async with running(tmp_path) as api:
             status = (await api.call("GET", CLIENT)).json()
             assert status["position"] == "101/bin.000001@1700000000:104:0"
+
+    async def test_an_ack_that_waits_for_the_stream_is_answered_when_the_server_stops(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with running(tmp_path) as api:
+            await api.post("subscribe")
+            api.source.put(1)
+            place = (await api.post("getWithoutAck")).headers["Sluice-To"]
+            for call in ("stop", "start"):
+                await api.call("POST", f"/v1/destinations/example/{call}")
+            monkeypatch.setattr(type(api.source), "end", lambda _: Position.parse(place))  # it is yet to send it
+            path, body = f"{CLIENT}/ack", {"position": place}
+            waiting = asyncio.create_task(api.call("POST", path, 503, json=body))
+            await soon(lambda: api.waiting() == 1)
+            os.kill(os.getpid(), signal.SIGTERM)
+            async with asyncio.timeout(5):
+                assert (await waiting).json()["type"] == "destination-stopped"
 
 
 class TestFormats:

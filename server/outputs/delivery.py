@@ -227,7 +227,10 @@ class Delivery:
             if cursor is None or cursor.position != position:
                 text = "output %s goes on at %s, which the other side has"
                 logger.warning(text, self.output.name, position, extra=self._where)
-                await embedded.seek(*client, _cursor_at(place) or place.position, memory="", is_confirmed=True)
+                try:
+                    await embedded.seek(*client, _cursor_at(place) or place.position, memory="", is_confirmed=True)
+                except SourceChangedError as error:
+                    raise self._elsewhere(position, cursor) from error
         elif cursor is None or cursor.position is None or cursor.position.same_history(position):
             if cursor is None or cursor.order < position.order:
                 await self._ack_to(place)

@@ -436,6 +436,20 @@ class TestPlaceOfTheOtherSide:
         await soon(lambda: setup.state == "error")
         assert "belongs to another source or history" in setup.outputs.status(NAME)[0].error
 
+    @pytest.mark.parametrize("gtids", ["0-102-7", ""])
+    async def test_so_is_one_inside_a_transaction_for_a_client_of_which_nothing_is_remembered(
+        self, setup: Setup, gtids: str
+    ) -> None:
+        await setup.outputs.stop(NAME)
+        await setup.embedded.release(NAME, CLIENT)
+        await setup.embedded.unsubscribe(NAME, CLIENT)
+        setup.target.place = Place("102/bin.000001@1700000000:900:5", gtids)
+        await setup.outputs.start(NAME)
+        await soon(lambda: setup.state == "error")
+        error = setup.outputs.status(NAME)[0].error
+        assert "belongs to another source or history" in error
+        assert f"`sluice seek {NAME} {CLIENT} POSITION`" in error
+
 
 @pytest.mark.parametrize(
     ("here", "there", "expected"),

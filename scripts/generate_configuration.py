@@ -39,6 +39,10 @@ that start with `sluice.` are ours.
 * Every key can be given by the environment, which wins over files: `canal.instance.dbPassword` is
   `SLUICE_INSTANCE_DB_PASSWORD`. Canal's way, a variable with the dotted name itself, works too. What Kubernetes sets
   for a service called `sluice`, such as `SLUICE_PORT=tcp://10.0.0.1:80`, is ignored, with a warning.
+* A password or another secret may be in a file of its own, as Docker and Kubernetes give them:
+  `canal.instance.dbPasswordFile = /run/secrets/db`, or `SLUICE_INSTANCE_DB_PASSWORD_FILE` in the environment. So every
+  key can be given that ends with `password`, `passwd` or `secret`. The end of the file's line is left out; all else
+  counts as it is. With `canal.auto.scan` a destination takes a new password up when its file changes.
 * An empty value stands for the default.
 * Relative paths start at the folder of `canal.properties`.
 * A key that has no effect is named in a warning at start and by `sluice check`: an unknown one with the nearest known

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
 from ..instance.config import DESTINATION_NAME, InstanceConfig, is_host
-from ..instance.properties import Lookup, Property, environment_name, is_service_link, read_properties
+from ..instance.properties import Lookup, Property, is_service_link, read_properties, variables_of
 from ..instance.settings import FolderPath, Settings, setting
 from ..instance.sources.kinds import CONFIGS
 from ..instance.zones import has_daylight_saving
@@ -45,7 +45,7 @@ KNOWN_PASSWORDS = {
 BEAN_KEY = re.compile(r"canal\.instance\.(?!tsdb\.)[^.]+\.spring\.xml")
 MOST_DESTINATIONS = 10_000
 NAMES_HAVE = "has up to 200 letters, digits, '.', '_' and '-', and begins with a letter or digit"
-OTHER_VARIABLES = frozenset({"SLUICE_CONF", "SLUICE_MYSQL", "SLUICE_TOKEN", "SLUICE_URL"})
+OTHER_VARIABLES = frozenset({"SLUICE_CONF", "SLUICE_MYSQL", "SLUICE_TOKEN", "SLUICE_TOKEN_FILE", "SLUICE_URL"})
 """Variables with our prefix that are not settings of the server."""
 
 
@@ -319,6 +319,8 @@ class Configuration:
         self._environ = environ
         self._of_views: dict[str, tuple[Stamp | None, InstanceConfig, Mapping[str, Property]]] = {}
         """Destinations that have views, as their files were."""
+        self._secrets: dict[str, set[Path]] = {}
+        """The files with secrets that were read for each destination."""
         self._main = read_properties(self.main_file)
         given_keys = Lookup(self._main, environ=environ)(ServerConfig.fields_by_key())
         self._whole = ServerConfig.fill(given_keys, self.folder, **given)
@@ -331,6 +333,13 @@ class Configuration:
     def instance_file(self, destination: str) -> Path:
         """Return where the settings of ``destination`` are, or would be."""
         return self.server.conf_dir / destination / INSTANCE_FILE
+
+    def stamp(self, destination: str) -> tuple[Stamp | None, ...] | None:
+        """Return when and what the file of a destination was, and those of its secrets; None if it has no file."""
+        own = stamp_of(self.instance_file(destination))
+        if own is None:
+            return None
+        return own, *map(stamp_of, sorted(self._secrets.get(destination, ())))
 
     def found(self) -> list[str]:
         """Return the destinations that have a file, sorted by name."""
@@ -554,7 +563,7 @@ class Configuration:
             *_without_effect(without_effect),
             *warnings,
             *itertools.chain(*self.of_outputs()),
-            *_variables(self._environ, {environment_name(key) for key in possible(outputs)}),
+            *_variables(self._environ, possible(outputs)),
             *self._known_password(),
             *self._unreachable(),
             *self._ambiguous_zones(),
@@ -662,8 +671,9 @@ class Configuration:
         own = read_properties(file) if file.is_file() else {}
         name = {"canal.instance.destination": Property(destination, "name of the folder")}
         beans = Lookup(self._main, own, name, environ=self._environ)(_bean_keys(destination))
+        secrets = self._secrets.setdefault(destination, set())
         default = {META_KEY: Property("zookeeper", "default with canal.zkServers")} if self.server.zk_servers else {}
-        return Lookup(default, _meta_of(beans), self._main, own, name, environ=self._environ)
+        return Lookup(default, _meta_of(beans), self._main, own, name, environ=self._environ, secrets=secrets)
 
 
 def _checked(output: Output) -> Output:
@@ -760,8 +770,9 @@ def _without_effect(properties: Iterable[tuple[str, Property]]) -> list[str]:
     ]
 
 
-def _variables(environ: Mapping[str, str], others: Collection[str]) -> list[str]:
-    known = {environment_name(key) for key in KEYS} | OTHER_VARIABLES | set(others)
+def _variables(environ: Mapping[str, str], outputs: Collection[str]) -> list[str]:
+    """Name the variables without effect; ``outputs`` are the keys of outputs."""
+    known = OTHER_VARIABLES | {name for key in (*KEYS, *outputs) for name, _ in variables_of(key)}
     links = sorted(name for name, value in environ.items() if is_service_link(name, value.strip()))
     services = tuple(f"{name.removesuffix('_PORT')}_{kind}_" for name in links for kind in ("PORT", "SERVICE"))
     return [

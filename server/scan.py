@@ -4,13 +4,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Collection
-from pathlib import Path
 from typing import Protocol
 
 from ..protocol.errors import SluiceError, UnknownDestinationError
 from .caller import caller
 from .capacity import warn_of_shortages
-from .config import Configuration, Stamp, stamp_of
+from .config import Configuration, Stamp
 
 logger = logging.getLogger(__name__)
 
@@ -35,15 +34,16 @@ class DestinationControl(Protocol):
 class Scanner:
     """Starts destinations whose file appears, reloads those whose file changed, stops those whose file is gone.
 
-    As in Canal only ``instance.properties`` is looked at. Other than in Canal, a destination restarts only if what it
-    reads is configured otherwise now; it goes on as it is when its changed file cannot be used; and all go on when the
-    folder itself cannot be read. A destination that another process had is started when that has ended.
+    As in Canal ``instance.properties`` is looked at; beside it, the files with secrets that it names. Other than in
+    Canal, a destination restarts only if what it reads is configured otherwise now; it goes on as it is when its
+    changed file cannot be used; and all go on when the folder itself cannot be read. A destination that another process
+    had is started when that has ended.
     """
 
     def __init__(self, configuration: Configuration, destinations: DestinationControl) -> None:
         self._configuration = configuration
         self._destinations = destinations
-        self._known: dict[str, Stamp] = {}
+        self._known: dict[str, tuple[Stamp | None, ...]] = {}
 
     async def run(self) -> None:
         """Scan again and again, until cancelled. What is there at the first scan counts as started already."""
@@ -92,10 +92,7 @@ class Scanner:
         except Exception as error:  # the others are looked after all the same
             logger.exception("%s", error, extra={"destination": name})  # noqa: TRY401  as above
 
-    def _stamps(self) -> dict[str, Stamp]:
+    def _stamps(self) -> dict[str, tuple[Stamp | None, ...]]:
         folder = self._configuration.server.conf_dir
         names = (path.name for path in folder.iterdir() if self._configuration.has(path.name))
-        return {name: stamp for name in names if (stamp := stamp_of(self._file(name)))}
-
-    def _file(self, name: str) -> Path:
-        return self._configuration.instance_file(name)
+        return {name: stamp for name in names if (stamp := self._configuration.stamp(name))}

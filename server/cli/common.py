@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Self
 from rich.console import Console
 from rich.text import Text
 
+from ...instance.properties import read_secret
 from .remote import DEFAULT_URL, Remote
 
 NO = 1  # the answer is no: a check failed, a comparison found differences
@@ -64,7 +65,8 @@ def add_server(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--url",
         default=os.environ.get("SLUICE_URL", DEFAULT_URL),
-        help=f"the server (default: $SLUICE_URL, else {DEFAULT_URL}); its token is taken from $SLUICE_TOKEN",
+        help=f"the server (default: $SLUICE_URL, else {DEFAULT_URL}); its token is taken from $SLUICE_TOKEN, or from"
+        " the file that $SLUICE_TOKEN_FILE names",
     )
     authority = command.add_argument(
         "--ca", type=Path, metavar="FILE", help="authority that signed its certificate (PEM)"
@@ -99,8 +101,18 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def remote_of(options: Any) -> Remote:
-    """Return the server that the options of `add_server` name, with the token of the environment."""
-    return Remote(options.url, token=os.environ.get("SLUICE_TOKEN", ""), ca=options.ca)
+    """Return the server that the options of `add_server` name, with the token of the environment.
+
+    Raises ConfigError.
+    """
+    return Remote(options.url, token=token(), ca=options.ca)
+
+
+def token() -> str:
+    """Return the token that the environment has, or names a file of; empty for none. Raises ConfigError."""
+    if file := os.environ.get("SLUICE_TOKEN_FILE"):
+        return read_secret(Path(file), "the token", "environment variable SLUICE_TOKEN_FILE")
+    return os.environ.get("SLUICE_TOKEN", "")
 
 
 def interrupt(_number: int, _frame: object) -> NoReturn:

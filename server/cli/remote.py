@@ -109,5 +109,5 @@ def _refusal(response: urllib3.BaseHTTPResponse) -> RemoteError:
     if problem.get("active"):
         text += f" It is at {problem['active']}: name that with --url."
     if response.status == 401:
-        text += " The command line takes a token from $SLUICE_TOKEN."
+        text += " The command line takes a token from $SLUICE_TOKEN or $SLUICE_TOKEN_FILE."
     return RemoteError(text, problem.get("type", ""))

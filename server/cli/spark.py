@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ...protocol import errors
 from ...protocol.errors import ConfigError, ConnectionLostError, SluiceError, SourceError, TargetError
-from .common import Line, add_client, add_command, add_group, add_server, log, positive, setting
+from .common import Line, add_client, add_command, add_group, add_server, log, positive, setting, token
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -203,7 +203,12 @@ def add_stream(command: argparse.ArgumentParser, *, interval: float) -> None:
     """Add what is read, when, and by which Spark; `source_options` and `run_stream` take what is given."""
     add_client(command)
     add_server(command)
-    command.add_argument("--token-file", type=Path, metavar="FILE", help="holds the token, instead of $SLUICE_TOKEN")
+    command.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="holds the token (default: $SLUICE_TOKEN_FILE, $SLUICE_TOKEN)",
+    )
     command.add_argument("--filter", metavar="REGEX", help=r"tables to read, such as 'shop\..*' (default: all)")
     command.add_argument(
         "--from",
@@ -264,7 +269,7 @@ def source_options(options: Any) -> dict[str, str]:
         "clientId": options.client,
         "ca": options.ca and options.ca.absolute(),
         "tokenFile": options.token_file and options.token_file.absolute(),
-        "token": None if options.token_file else os.environ.get("SLUICE_TOKEN") or None,
+        "token": None if options.token_file else token() or None,
         "filter": options.filter,
         "startingPosition": options.start,
         "maxRowsPerTrigger": options.max_rows,

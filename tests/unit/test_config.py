@@ -384,6 +384,14 @@ def test_an_unknown_variable_is_named_with_the_nearest_known_one(conf: Conf) -> 
     ]
 
 
+def test_what_names_a_file_with_a_secret_is_not_unknown(conf: Conf) -> None:
+    conf.write("example/instance.properties", SOURCE + "canal.instance.tsdb.dbPasswordFile = /run/db\n")
+    read = conf.read({"SLUICE_INSTANCE_DB_PASSWORD_FILE": "/run/db", "SLUICE_PASSWD_FIEL": "", "SLUICE_TOKEN_FILE": ""})
+    assert [it for it in read.warnings() if "unknown" in it] == [
+        "environment variable SLUICE_PASSWD_FIEL is unknown; is SLUICE_PASSWD_FILE meant?"
+    ]
+
+
 def test_a_key_that_a_placeholder_names_is_not_unknown(conf: Conf) -> None:
     conf.write("canal.properties", "my.host = db\ncanal.instance.master.address = ${my.host}:3306\n")
     assert conf.read().warnings() == []

@@ -1,5 +1,6 @@
 """Java's properties files, placeholders, and the environment over them."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,74 @@ def test_the_environment_overrides_files_by_our_name_before_canals() -> None:
     assert resolve("canal.auto.scan", file, **{"canal.auto.scan": "dotted"}) == "dotted"
     assert resolve("canal.auto.scan", file, **{"canal.auto.scan": "dotted", "SLUICE_AUTO_SCAN": "ours"}) == "ours"
     assert resolve("canal.auto.scan", file, SLUICE_AUTO_SCAN=" ") == "file"
+
+
+class TestSecretsInFiles:
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        file = tmp_path / "shop"
+        file.write_bytes("pä$${b}ss \r\n".encode())
+        return file
+
+    SECRET = "pä$${b}ss "
+    """As it is: it has no placeholders, and its spaces count."""
+
+    @pytest.mark.parametrize("key", ["canal.instance.dbPassword", "canal.passwd", "kafka.sasl.password", "mask.secret"])
+    def test_a_key_with_file_names_the_file(self, key: str, file: Path) -> None:
+        found = parse_properties(f"{key}File = {file}", "own")
+        assert Lookup(found, environ={})([key]) == {key: Property(self.SECRET, "own:1")}
+
+    def test_so_does_a_variable(self, file: Path) -> None:
+        for name in ("SLUICE_INSTANCE_DB_PASSWORD_FILE", "canal.instance.dbPasswordFile"):
+            assert resolve("canal.instance.dbPassword", {}, **{name: str(file)}) == self.SECRET
+        assert resolve("canal.instance.dbPassword", {}, SLUICE_INSTANCE_DB_PASSWORD="own", **{name: "x"}) == "own"
+
+    def test_of_two_files_of_properties_the_later_one_counts_whichever_key_it_has(self, file: Path) -> None:
+        named, given = parse_properties(f"dbPasswordFile = {file}", "a"), parse_properties("dbPassword = b", "b")
+        assert Lookup(named, given, environ={})(["dbPassword"])["dbPassword"].value == "b"
+        assert Lookup(given, named, environ={})(["dbPassword"])["dbPassword"].value == self.SECRET
+
+    def test_a_placeholder_takes_it_and_its_name_may_have_some(self, file: Path) -> None:
+        text = f"a.password = ${{b.password}}\nb.passwordFile = {file.parent}/${{name}}\nname = {file.name}"
+        assert Lookup(parse_properties(text, "own"), environ={})(["a.password"])["a.password"].value == self.SECRET
+
+    def test_keys_that_are_no_secrets_keep_their_names(self) -> None:
+        assert parse_properties("a.sslKeyFile = x", "own") == {"a.sslKeyFile": Property("x", "own:1")}
+
+    def test_both_in_one_file_are_an_error(self) -> None:
+        both = r"own:2: dbPasswordFile and dbPassword \(own:1\) are both given: leave one out"
+        with pytest.raises(ConfigError, match=both):
+            parse_properties("dbPassword = a\ndbPasswordFile = /b", "own")
+        assert parse_properties("dbPassword = a\ndbPasswordFile =", "own") == {"dbPassword": Property("a", "own:1")}
+
+    @pytest.mark.parametrize(
+        ("name", "content", "text"),
+        [
+            ("none", None, r"cannot read dbPassword from /.*/none: No such file or directory"),
+            ("folder", None, r"/.*/folder, which is to hold dbPassword, is not a file"),
+            ("pipe", None, r"/.*/pipe, which is to hold dbPassword, is not a file"),
+            ("large", b"x" * (64 << 10) + b"x", "which is to hold dbPassword, has more than 65536 bytes"),
+            ("binary", b"s3cr\xff", "/binary, which is to hold dbPassword, is not UTF-8"),
+        ],
+    )
+    def test_what_cannot_be_read_is_named_without_its_content(
+        self, name: str, content: bytes | None, text: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / "folder").mkdir()
+        os.mkfifo(tmp_path / "pipe")
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        lookup = Lookup(parse_properties(f"dbPasswordFile = {tmp_path / name}", "own"), environ={})
+        with pytest.raises(ConfigError, match=f"own:1: .*{text}") as raised:
+            lookup(["dbPassword"])
+        assert "s3cr" not in str(raised.value)
+
+    def test_it_is_named_by_its_whole_path(self) -> None:
+        lookup = Lookup(parse_properties("dbPasswordFile = db", "own"), environ={})
+        with pytest.raises(
+            ConfigError, match="own:1: the file with dbPassword has to be named by its whole path, not db"
+        ):
+            lookup(["dbPassword"])
 
 
 @pytest.mark.parametrize(

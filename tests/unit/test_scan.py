@@ -1,6 +1,7 @@
 """Destinations come, change and go with their files."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.protocol.errors import SourceError
+from sluice.protocol.errors import ConfigError, SourceError
 from sluice.server.config import Configuration
 from sluice.server.scan import Scanner
 
@@ -110,6 +111,23 @@ async def test_a_touched_file_counts_as_changed_and_other_files_do_not(
     os.utime(conf / "a" / "instance.properties", ns=(0, 0))
     await scanner.scan()
     assert recorder.take() == ["reload a"]
+
+
+async def test_a_destination_is_reloaded_when_a_file_with_its_password_changes_or_comes(
+    conf: Path, recorder: Recorder
+) -> None:
+    write(conf, "a", SOURCE + f"canal.instance.dbPasswordFile = {conf}/password\n")
+    configuration = Configuration(conf, {})
+    scanner = Scanner(configuration, recorder)
+    for content in ("old", "new"):
+        with contextlib.suppress(ConfigError):  # it is not there yet
+            configuration.instance("a")
+        scanner.remember()
+        (conf / "password").write_text(content)
+        await scanner.scan()
+        assert recorder.take() == ["reload a"]
+        await scanner.scan()
+        assert recorder.take() == []
 
 
 @pytest.mark.parametrize("gone", ["a", "a/instance.properties"])

@@ -213,7 +213,7 @@ class TestAckOfAGet:
                 await api.call("POST", f"/v1/destinations/example/{call}")
             monkeypatch.setattr(type(api.source), "end", lambda _: Position.parse(place))  # it is yet to send it
             path, body = f"{CLIENT}/ack", {"position": place}
-            waiting = asyncio.create_task(api.call("POST", path, 503, json=body))
+            waiting = asyncio.create_task(api.call("POST", path, status=503, json=body))
             await soon(lambda: api.waiting() == 1)
             os.kill(os.getpid(), signal.SIGTERM)
             async with asyncio.timeout(5):

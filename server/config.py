@@ -149,7 +149,8 @@ class ServerConfig(Settings):
     http_port: int = setting("sluice.http.port", 11180, ge=0, lt=1 << 16)
     """Port to listen on; 0 takes any free one."""
     http_tls_cert: FolderPath | None = setting("sluice.http.tlsCert", None)
-    """File of the server's certificate and those between it and its authority (PEM). Empty: no TLS."""
+    """File of the server's certificate and those between it and its authority (PEM). Empty: no TLS. When the files
+    change, new connections get what they have then; what cannot be used is an error in the log."""
     http_tls_key: FolderPath | None = setting("sluice.http.tlsKey", None)
     """File of the private key of the certificate (PEM)."""
     http_credentials: FolderPath = setting("sluice.http.credentials", Path("credentials.json"))

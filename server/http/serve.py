@@ -1,11 +1,16 @@
 """The life of the HTTP server in a process."""
 
+import asyncio
+import contextlib
+import logging
 import socket
-from collections.abc import Callable
+import ssl
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import uvicorn
 
-from ..config import ServerConfig
+from ..config import ServerConfig, stamp_of
 from ..embedded import EmbeddedServer
 from ..metrics import Metrics
 from ..network import address_text, listen
@@ -15,6 +20,10 @@ from .auth import require_safe_server
 from .transport import Server
 
 KEEP_ALIVE = 75  # seconds that an idle connection stays open: longer than what consumers sleep between two calls
+RELOAD = 5.0
+"""Seconds after which the files of the certificate are looked at again."""
+
+logger = logging.getLogger(__name__)
 
 
 async def serve(
@@ -49,7 +58,42 @@ async def serve(
     with listen(config.http_host, config.http_port, "sluice.http.host and sluice.http.port") as sock:
         if listening is not None:
             listening(base_url(sock, tls=config.http_tls_cert is not None))
-        await Server(settings, config, metrics, stopping, STOP_SECONDS).serve([sock])
+        server = Server(settings, config, metrics, stopping, STOP_SECONDS)
+        if config.http_tls_cert is None or config.http_tls_key is None:
+            await server.serve([sock])
+            return
+        settings.load()
+        assert settings.ssl is not None
+        async with _renewing(settings.ssl, config.http_tls_cert, config.http_tls_key):
+            await server.serve([sock])
+
+
+@contextlib.asynccontextmanager
+async def _renewing(context: ssl.SSLContext, cert: Path, key: Path) -> AsyncIterator[None]:
+    """While the block lasts, give new connections the certificate that the files have."""
+    task = asyncio.create_task(_renew(context, cert, key), name="renew the certificate")
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _renew(context: ssl.SSLContext, cert: Path, key: Path) -> None:
+    seen = stamp_of(cert), stamp_of(key)
+    while True:
+        await asyncio.sleep(RELOAD)
+        found = await asyncio.to_thread(lambda: (stamp_of(cert), stamp_of(key)))
+        if found == seen:
+            continue
+        seen = found
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)  # of a bad one half would be taken
+            context.load_cert_chain(cert, key)
+        except OSError as error:
+            text = "the certificate in %s cannot be used, and the one before it is served on: %s"
+            logger.error(text, cert, error)  # noqa: TRY400  the text says all
+        else:
+            logger.info("new connections get the certificate that %s has now", cert)
 
 
 def base_url(sock: socket.socket, *, tls: bool) -> str:

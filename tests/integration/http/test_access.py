@@ -1,5 +1,7 @@
 """Tokens, passwords and TLS: which callers are let in."""
 
+import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,9 +11,12 @@ import pytest
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import ConfigError
 from sluice.server.credentials import Credentials, Grant, Scope
+from sluice.server.http import serve
 from sluice.server.http.auth import FREE_FAILURES
+from tests import certificates
 from tests.integration.http.served import CLIENT, MEGABYTE, PROTOBUF, Api, running
 from tests.source import numbers
+from tests.waiting import soon
 
 
 class TestCredentials:
@@ -140,6 +145,32 @@ class TestTls:
                 api.source.put(size=MEGABYTE // 2)
             response = await api.post("getWithoutAck?maxEntries=8", headers=PROTOBUF, ssl=trusted)
             assert numbers(Messages.FromString(response.body)) == list(range(8))
+
+    async def test_a_certificate_that_is_replaced_is_served_once_its_key_fits(
+        self,
+        tmp_path: Path,
+        certificate: tuple[Path, Path],
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        monkeypatch.setattr(serve, "RELOAD", 0.01)
+        (tmp_path / "new").mkdir()
+        renewed = certificates.make(tmp_path / "new")
+        before = certificate[0].read_text().strip()
+
+        async def served(api: Api) -> str:
+            host, port = api.base.removeprefix("https://").split(":")
+            return (await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))).strip()
+
+        async with running(tmp_path, http_tls_cert=certificate[0], http_tls_key=certificate[1]) as api:
+            assert await served(api) == before
+            renewed[0].replace(certificate[0])
+            await soon(lambda: "the one before it is served on" in caplog.text)
+            assert await served(api) == before
+            renewed[1].replace(certificate[1])
+            await soon(lambda: "new connections get the certificate" in caplog.text)
+            assert await served(api) == certificate[0].read_text().strip() != before
 
     async def test_with_tls_and_a_token_the_server_listens_everywhere(
         self, tmp_path: Path, certificate: tuple[Path, Path]

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tests.chaos.journal import (
+    OF_ANOTHER_SOURCE,
     Acked,
     Broken,
     Copied,
@@ -54,6 +55,7 @@ EXPECTED = re.compile(
     r"|the log cannot be written"
     r"|the history of tables in .* cannot be used"
     r"|Connection was killed"
+    rf"|{OF_ANOTHER_SOURCE}"
 )
 """Errors that a server has to log when a source cannot be reached or has purged, or its disk is full."""
 
@@ -399,9 +401,10 @@ def check_run(folder: Path) -> Verdict:
     for topic, records in json.loads((folder / "topics").read_text()).items():
         client = f"{topic.partition('-')[0]}-{run['outputs'][topic]}"
         schema = schema_of(topic.partition("-")[0])
-        gone = purged_before([it for it in done if isinstance(it, Moved) and it.name == client], done, schema)
+        moved = [it for it in done if isinstance(it, Moved) and it.name == client]
+        gone = purged_before([it for it in moved if OF_ANOTHER_SOURCE not in it.error], done, schema)
         found = [(stamp, list(map(tuple, it))) for stamp, it in records]
-        problems, again = judge_topic(topic, written, found, gone)
+        problems, again = judge_topic(topic, written, found, gone, moved=bool(moved))
         verdict.violations += [f"{topic}: {it}" for it in problems]
         verdict.sent_again += again
         verdict.sent += sum(len(it) for _, it in records)
@@ -429,10 +432,13 @@ def judge_topic(
     written: Mapping[str, Mapping[str, Sequence[int]]],
     records: Sequence[Stamped],
     gone: Mapping[str, int] = MappingProxyType({}),
+    *,
+    moved: bool = False,
 ) -> tuple[list[str], int]:
     """Return what is wrong with a topic, by what its output promises, and how many numbers came again.
 
     ``gone``: up to which number of each table it may lack some, since the output was moved to where its stream goes on.
+    ``moved``: somebody has let it send something again.
     """
     destination, _, output = topic.partition("-")
     problems: list[str] = []
@@ -440,7 +446,7 @@ def judge_topic(
     if output == "tidb":
         problems, found, dropped = check_stamps(records)
     former = output == "again" and destination != LONE
-    more, again = check_topic(written[destination], found, gone=gone, former=former or bool(gone))
-    if again and output != "again" and not gone:
+    more, again = check_topic(written[destination], found, gone=gone, former=former or moved)
+    if again and output != "again" and not moved:
         more.append(f"{again} numbers come again")
     return problems + more, again + dropped

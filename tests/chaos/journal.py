@@ -121,15 +121,19 @@ class Copied:
     table: str
 
 
+OF_ANOTHER_SOURCE = "the other side has "
+"""So begins the error of an output whose topic ends inside a transaction of the former source."""
+
+
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Somebody has moved a client that had lost its place to the oldest change that is left."""
+    """Somebody has moved a client that had lost its place, or an output that could not go on."""
 
     at: float
     name: str
     """Destination and client."""
     error: str
-    """Why it had lost it."""
+    """Why."""
 
 
 Event: TypeAlias = Received | Acked | Failed

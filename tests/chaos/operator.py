@@ -12,7 +12,7 @@ from typing import Any, Self
 import urllib3
 
 from tests import commands
-from tests.chaos.journal import Journal, Moved
+from tests.chaos.journal import OF_ANOTHER_SOURCE, Journal, Moved
 from tests.chaos.plan import LONE, SHARED, VIEW
 
 PATIENCE = 20.0
@@ -54,6 +54,9 @@ class Operator(threading.Thread):
                 for client in status.get("clients", ()) if status.get("state") == "running" else ():
                     if client["state"] == "gone" and "purged" in client["error"]:
                         self._move(destination, client["clientId"], client["error"])
+                for output in status.get("outputs", ()):
+                    if output["state"] == "error" and OF_ANOTHER_SOURCE in output["error"]:
+                        self._send_again(destination, output["clientId"], output["error"])
 
     def _move(self, destination: str, client_id: int, error: str) -> None:
         """Do what the error advises.
@@ -66,9 +69,19 @@ class Operator(threading.Thread):
         logged = place[1].partition("/")[2].partition("@")[0] if place else ""
         start = place[1] if place and left and logged <= left[1] else "oldest"
         self._report(f"           {name} is gone, and moved to {start}: {error}")
+        self._seek(destination, client_id, start, error)
+
+    def _send_again(self, destination: str, client_id: int, error: str) -> None:
+        """Let an output that is inside a transaction of the former source send that again, as the error advises."""
+        place = re.search(r"`sluice seek \S+ \S+ (\S+/\S+)`", error)
+        start = place[1] if place else "oldest"
+        self._report(f"           the output of {destination}-{client_id} sends again from {start}: {error}")
+        self._seek(destination, client_id, start, error)
+
+    def _seek(self, destination: str, client_id: int, start: str, error: str) -> None:
         asked = time.time()  # what follows may come before the answer
         if self._call("POST", destination, f"/clients/{client_id}/seek", {"start": start}) is not None:
-            self._journal.write(Moved(asked, name, error))
+            self._journal.write(Moved(asked, f"{destination}-{client_id}", error))
 
     def protect(self, destination: str, client_id: object) -> None:
         """Let the log keep what a client needs."""

@@ -228,6 +228,8 @@ class TestTopics:
         assert judge_topic("d-once", {"d": WRITTEN}, [(0, NUMBERS)]) == ([], 0)
         problems, _ = judge_topic("d-once", {"d": WRITTEN}, [(0, NUMBERS[:60]), (0, NUMBERS[40:])])
         assert problems == ["20 numbers come again"]
+        again = [(0, NUMBERS[:60]), (0, NUMBERS[40:])]
+        assert judge_topic("d-once", {"d": WRITTEN}, again, moved=True) == ([], 20), "as an operator has asked for"
 
     def test_a_server_that_has_lost_the_destination_may_write_what_it_had(self) -> None:
         found = [(0, NUMBERS[:60]), (0, NUMBERS[40:50]), (0, NUMBERS[60:])]

@@ -193,7 +193,7 @@ class Instance(Main):
                 if self._switch.refusal:
                     error = f"{error}; the switch to another source was refused: {self._switch.refusal}"
                 loop.call_soon_threadsafe(in_loop, cursors.end_windows)
-            loop.call_soon_threadsafe(in_loop, self.tell, state, error)
+            loop.call_soon_threadsafe(in_loop, self._tell_reading, state, error)
 
         self.ring.on_put = on_put
         start, *later = places
@@ -201,6 +201,19 @@ class Instance(Main):
             config, ring, start=start, later=later, on_begin=on_begin, on_state=on_state, epoch=epoch
         )
         return parser
+
+    def _tell_reading(self, state: str, error: str) -> None:
+        """Say how the source is read, and what to do for the clients when it has purged what comes next."""
+        lost = [
+            f"`sluice seek {one.config.destination} {client_id} oldest`"
+            for one in (self, *self._open_views)
+            for client_id in one.cursors.client_ids
+            if isinstance(self._lost_place(), PurgedError) and one.has_lost_place(client_id)
+        ]
+        if state == "error" and lost:
+            more = f" (so for each client that is lost, {len(lost)} in all)" if len(lost) > 1 else ""
+            error = f"{error}. {lost[0]} goes on without that, with all that log and source still have{more}"
+        self.tell(state, error)
 
     def _pass_gap(self, why: str, read: Position | None, begin: Position | None) -> None:
         """Let the clients go on after a gap, and store at once that they do."""

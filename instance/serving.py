@@ -28,7 +28,7 @@ from ..protocol.errors import (
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from ..store.commits import Commits
-from ..store.cursor import Changes, Cursor, StoredClient
+from ..store.cursor import Changes, Cursor, StoredClient, is_later
 from ..store.cursors import Cursors
 from ..store.log.log import Extent
 from ..store.moves import SERVER, By, Gate
@@ -209,8 +209,7 @@ class Serving(ABC):
         """Store the cursors as they are when nothing is served any more. Raises as `flush`."""
         if self._snapshots is not None:
             await self._snapshots.close()
-        for client_id in self.cursors.catching_up:
-            self.cursors.fall_out(client_id, DestinationStoppedError("the destination was stopped"))
+        self.cursors.leave_readers()
         await self.flush()
 
     def stand_by(self) -> None:
@@ -302,14 +301,7 @@ class Serving(ABC):
                 self._fall_out(client_id, refused[cursor])
 
     def _fall_out(self, client_id: int, error: SluiceError) -> None:
-        cursor, log = self.cursors.cursor(client_id), self.cursors.track.log
-        place = cursor.position if cursor is not None else None
-        begin = log.begin_after(place) if log is not None and place is not None else None
-        if isinstance(error, PurgedError) and begin is not None:
-            error = PurgedError(
-                f"{error}. The log on disk has what follows {begin}, so what is lost ends there at the latest:"
-                f" `sluice seek {self.config.destination} {client_id} {begin}` goes on there"
-            )
+        error = self._with_advice(error, client_id)
         self.cursors.fall_out(client_id, error)
         logger.error(
             "client %d is not served any more: %s. Its cursor stays at %s. To serve it without what is lost to it,"
@@ -320,12 +312,22 @@ class Serving(ABC):
             extra={"destination": self.config.destination},
         )
 
+    def _with_advice(self, error: SluiceError, client_id: int) -> SluiceError:
+        """Say in an error for a client how it goes on without what is purged."""
+        if not isinstance(error, PurgedError):
+            return error
+        return PurgedError(
+            f"{error}. `sluice seek {self.config.destination} {client_id} oldest` goes on without that, with all that"
+            " log and source still have"
+        )
+
     def drop_lost(self) -> None:
-        """Tell the clients whose readers cannot go on."""
+        """Tell the clients whose readers cannot go on, when they have confirmed what these have read."""
         for client_id in self.cursors.catching_up:
             reader = self.catch_up.clients.get(self.cursors.key(client_id))
             error = reader.error if reader is not None else None
-            if isinstance(error, PurgedError) or not isinstance(error, SourceError | None):
+            is_lost = isinstance(error, PurgedError) or not isinstance(error, SourceError | None)
+            if error is not None and is_lost and not self.cursors.has_more(client_id):
                 self._fall_out(client_id, error)
 
     def note_refused(self) -> None:
@@ -429,7 +431,7 @@ class Serving(ABC):
         # there.
         if awaited is None or self.cursors.position_before(self.ring.next) is None:
             error = parser.refused.get(awaited, failure) if awaited is not None else failure
-            raise type(error)(str(error))
+            raise self._with_advice(type(error)(str(error)), client_id)
 
     def _lost_place(self) -> SluiceError | None:
         """Return why the parser cannot go on; None if it can, or goes on after a gap, as configured."""
@@ -488,11 +490,11 @@ class Serving(ABC):
         read = self.cursors.position_before(self.ring.next)
         return read if read is not None and read.same_history(end) and read > end else end
 
-    async def find_start(self, start: str | int) -> str | int | Cursor:
+    async def find_start(self, start: str | int, client_id: int | None = None) -> str | int | Cursor:
         """Return where a client begins, as `Cursors.subscribe` takes it.
 
         The source is asked for a time, for ``oldest``, and for a place as it names it itself: ``FILE:OFFSET``, or a
-        GTID set.
+        GTID set. For a client that is known, and has lost what comes next, ``oldest`` is after that.
 
         Raises:
             PurgedError: the source may have purged changes of that time, or has purged the place.
@@ -501,7 +503,7 @@ class Serving(ABC):
         """
         if isinstance(start, str):
             if start == OLDEST_START:
-                return await self._oldest()
+                return await self._oldest(client_id)
             if "/" in start or not any(sign in start for sign in ":-"):  # a position, or a word
                 return start
             return await asyncio.to_thread(self.running_parser().find_place, start)
@@ -509,9 +511,16 @@ class Serving(ABC):
             return start
         return await asyncio.to_thread(self.running_parser().find_place, start)
 
-    async def _oldest(self) -> Cursor:
-        """Return the oldest place that ring, log or source have. Raises SourceError."""
-        return self.cursors.track.oldest(await asyncio.to_thread(self.running_parser().find_place, None))
+    async def _oldest(self, client_id: int | None = None) -> Cursor:
+        """Return the oldest place that ring, log or source have; see `find_start`. Raises SourceError."""
+        of_source = await asyncio.to_thread(self.running_parser().find_place, None)
+        cursors, lost = self.cursors, None
+        if client_id is not None and client_id in cursors.client_ids:
+            place = cursors.cursor(client_id)
+            if place is not None and place.position is not None and is_later(of_source, place):
+                is_there = cursors.track.is_logged(place) and not cursors.has_lost_place(client_id)
+                lost = None if is_there else place
+        return cursors.track.oldest(of_source, lost)
 
     def has_lost_place(self, client_id: int) -> bool:
         """Whether the source no longer has what a client gets next, as far as that is known."""
@@ -545,7 +554,7 @@ class Serving(ABC):
             return
         logged = cursors.track.oldest_logged()
         earliest = cursors.track.floor if logged is None else logged.position
-        oldest = (await self._oldest()).position
+        oldest = (await self._oldest(client_id)).position
         assert oldest is not None, "a place of the stream"
         if earliest is not None and oldest.is_comparable(earliest) and oldest >= earliest:
             return

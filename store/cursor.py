@@ -133,3 +133,12 @@ def same_history(one: Cursor, other: Cursor) -> bool:
     if one.position is not None and other.position is not None:
         return one.position.same_history(other.position)
     return one.journal.rpartition(".")[0] == other.journal.rpartition(".")[0]
+
+
+def is_later(one: Cursor, other: Cursor) -> bool:
+    """Whether a place comes after another one: of another source or history if GTIDs do not say that it does not."""
+    if one.position is not None and other.position is not None and one.position.is_comparable(other.position):
+        return one.position > other.position
+    from ..protocol.gtid import has_executed  # noqa: PLC0415  is compiled in part; configuration loads this module
+
+    return not has_executed(other.gtid, one.gtid)

@@ -274,8 +274,13 @@ class Cursors:
         """Serve a client from the ring of a reader, which reads from the client's cursor on, until it joins."""
         self._subscriber(client_id).start(track)
 
+    def has_more(self, client_id: int) -> bool:
+        """Whether a client has not confirmed all whole transactions that its reader has read, or needs it no more."""
+        state = self._subscriber(client_id).state
+        return isinstance(state, Meeting) or (isinstance(state, CatchingUp) and state.has_more)
+
     def leave_readers(self) -> None:
-        """Take all readers away, because they read another source: their clients go on at their cursors."""
+        """Take all readers away: their clients go on at their cursors."""
         for client_id in self.catching_up:
             self._subscribers[client_id].suspend(self.track)
 

@@ -172,6 +172,12 @@ class CatchingUp(_Served):
         """Return the end of the destination's ring if it has confirmed more than that holds: the ring did not go on."""
         return stream.ring.next if stream.is_past_end(self.reading.acked()) else None
 
+    @property
+    def has_more(self) -> bool:
+        """Whether it has not confirmed all whole transactions that are there."""
+        ring = self.reading.track.ring
+        return ring.last_boundary(self.reading.ack, ring.next) >= self.reading.ack
+
     def meet(self, stream: Stream) -> "CatchingUp | Meeting":
         """Look whether the reader has read up to what the destination's ring holds."""
         reading = self.reading

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from ..protocol.errors import GoneError, SourceChangedError
-from ..protocol.gtid import GtidSet, contains, has_executed, parse_gtids
+from ..protocol.gtid import GtidSet, contains, parse_gtids
 from ..protocol.position import Position
-from .cursor import Cursor
+from .cursor import Cursor, is_later
 from .ring import Flag, Ring
 from .track import ONE, Executed, Track
 
@@ -139,21 +139,20 @@ class Stream(Track):
             start += (stop - start + 1) // 2
         return start
 
-    def oldest(self, of_source: Cursor) -> Cursor:
+    def oldest(self, of_source: Cursor, lost: Cursor | None = None) -> Cursor:
         """Return the oldest place that ring or log have, or the source, whose oldest place is given.
 
-        A place of another source or history is older than those of the present one, unless GTIDs say that the ring's is
-        not.
+        After a place that is ``lost``: the first one from which on any of them has the changes again. A place of
+        another source or history is older than those of the present one, unless GTIDs say that the ring's is not.
         """
-        found, floor, executed = of_source, self.floor, self.gtids.get(ONE)
-        begin = None if floor is None else Cursor.at(floor, "" if executed is None else str(executed))
-        for place in (begin, None if self.log is None else self.log.start):
-            at = found.position
-            if place is None or place.position is None or at is None:
-                continue
-            if place.position.is_comparable(at):
-                found = place if place.position < at else found
-            elif not has_executed(place.gtid, found.gtid):
+        floor, executed, places = self.floor, self.gtids.get(ONE), list[Cursor | None]()
+        if floor is not None:
+            places.append(Cursor.at(floor, "" if executed is None else str(executed)))
+        if self.log is not None:
+            places.append(self.log.start if lost is None else self.log.next_start(lost))
+        found = of_source
+        for place in places:
+            if place is not None and is_later(found, place) and (lost is None or is_later(place, lost)):
                 found = place
         return found
 

@@ -163,7 +163,7 @@ class Calls(Destinations):
         if start == "earliest":
             await instance.check_earliest(client_id)
         place = start["timestamp"] if isinstance(start, dict) else start
-        begin = place if isinstance(place, Cursor) else await instance.find_start(place)
+        begin = place if isinstance(place, Cursor) else await instance.find_start(place, client_id)
         held = not is_confirmed and await instance.holds(client_id)
         instance = self._running(destination)  # see `subscribe`
         before, left = instance.gate.last(client_id), instance.cursors.status(client_id).position

@@ -25,7 +25,7 @@ from typing import IO, Final, Self
 from ...protocol.errors import SourceChangedError
 from ...protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, has_executed, parse_gtids
 from ...protocol.position import Position
-from ..cursor import Cursor
+from ..cursor import Cursor, is_later
 from ..folder import sync_folder
 from ..track import ONE, Track
 from .compression import UNFINISHED, compress_file, unfinished
@@ -381,11 +381,23 @@ class Log:
         done = [i for i, it in enumerate(self._files) if has_executed(gtids, it.head.executed or "")]
         return done[-1] if done else 0
 
-    def begin_after(self, position: Position) -> Position | None:
-        """Return where it begins again after a place that it does not hold; None if it does not."""
+    def next_start(self, place: Cursor) -> Cursor | None:
+        """Return the first place after one that it does not hold, or cannot read, from which on it has the changes.
+
+        That is between two transactions, where a block or a file begins; None if there is none.
+        """
         with self._changed:
-            starts = (it.head.start for it in self._files if not it.head.continues or it is self._files[0])
-            return next((it for it in starts if it.is_comparable(position) and position < it), None)
+            starts = [Cursor.at(it.head.start, it.head.executed or "") for it in self._files]
+            later = max((i + 1 for i, it in enumerate(starts) if not is_later(it, place)), default=0)
+            file = self._files[later - 1] if later else None
+        position = place.position
+        if file is not None and position is not None and file.head.start.is_comparable(position):
+            with contextlib.suppress(OSError, ValueError, IndexError):  # then the next file
+                begins = map(_from, file.index.read_bytes().splitlines())
+                after = next((it for it in begins if it.n == 0 and it.is_comparable(position) and it > position), None)
+                if after is not None:
+                    return Cursor.at(after, self.executed_at(after))
+        return starts[later] if later < len(starts) else None
 
     def expiries(self, places: Mapping[int, Position]) -> dict[int, tuple[float, float] | None]:
         """Return for the places that it holds when its limits will let go of what follows them.

@@ -59,17 +59,12 @@ class Operator(threading.Thread):
                         self._send_again(destination, output["clientId"], output["error"])
 
     def _move(self, destination: str, client_id: int, error: str) -> None:
-        """Do what the error advises.
-
-        ``oldest`` may be before the loss, where the log has it, and the place of the log after what the source has.
-        """
+        """Do what the error advises."""
         name = f"{destination}-{client_id}"
-        place = re.search(rf"`sluice seek {destination} {client_id} (\S+)` goes on there", error)
-        left = re.search(r"oldest file that it has is (\S+\.\d+)", error)
-        logged = place[1].partition("/")[2].partition("@")[0] if place else ""
-        start = place[1] if place and left and logged <= left[1] else "oldest"
-        self._report(f"           {name} is gone, and moved to {start}: {error}")
-        self._seek(destination, client_id, start, error)
+        advice = re.search(rf"`sluice seek {destination} {client_id} (\S+)` goes on", error)
+        assert advice is not None, error
+        self._report(f"           {name} is gone, and moved to {advice[1]}: {error}")
+        self._seek(destination, client_id, advice[1], error)
 
     def _send_again(self, destination: str, client_id: int, error: str) -> None:
         """Let an output that is inside a transaction of the former source send that again, as the error advises."""

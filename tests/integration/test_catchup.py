@@ -318,6 +318,21 @@ async def test_client_whose_place_was_purged_is_told_so_and_the_others_go_on(
         assert server.destination_status(NAME).state == "running"
 
 
+async def test_a_client_that_catches_up_is_not_gone_when_the_destination_stops(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    async with serving(source, schema, tmp_path, detach_after=1) as server:
+        await subscribed(server)
+        await subscribed(server, 2)
+        cursors = server.instances[NAME].cursors
+        await asyncio.gather(asyncio.to_thread(fill, source, schema, 1, 600, 5000), acked(server, CLIENT, 600))
+        batch = await server.get_without_ack(NAME, 2, timeout=20)
+        assert ids(b"".join(batch.slices))[0] == 1
+        assert cursors.catching_up == {2}
+        await server.stop(NAME)
+        assert (cursors.status(2).state, cursors.status(2).error) == ("catching-up", "")
+
+
 @pytest.fixture
 async def purged(source: Server, schema: str, tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
     """A server whose only client has lost its place while it was stopped; the source has the rows 3 to 5."""
@@ -347,8 +362,9 @@ async def acked(server: EmbeddedServer, client: int, last: int) -> list[int]:
 async def test_after_a_purge_the_oldest_that_is_left_is_found_and_never_passed_over_by_earliest(
     purged: EmbeddedServer, source: Server, schema: str
 ) -> None:
-    with pytest.raises(PurgedError, match="`sluice seek DESTINATION CLIENT oldest` goes on without them"):
+    with pytest.raises(PurgedError, match=f"`sluice seek {NAME} {CLIENT} oldest` goes on without that"):
         await purged.get_without_ack(NAME, CLIENT)
+    assert f"`sluice seek {NAME} {CLIENT} oldest` goes on" in purged.destination_status(NAME).error
     before = purged.status(NAME, CLIENT).position
     with pytest.raises(BadPositionError, match=r"`earliest` would pass over what the source still has"):
         await purged.seek(NAME, CLIENT, "earliest")

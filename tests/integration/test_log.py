@@ -17,7 +17,7 @@ from sluice.protocol.errors import BadParameterError, ConfigError, PurgedError, 
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.log import log as log_module
-from sluice.store.log.files import read_block, read_head
+from sluice.store.log.files import read_block, read_head, words_of
 from sluice.store.log.log import Extent
 from tests.conftest import Database
 from tests.faults.harness import USUAL
@@ -85,13 +85,13 @@ async def logged(server: EmbeddedServer, source: Server, schema: str, last: int)
     await soon(lambda: extent(server).stretches[-1][1] >= end)
 
 
-async def fill_in_runs(server: EmbeddedServer, source: Server, schema: str, last: int) -> None:
+async def fill_in_runs(server: EmbeddedServer, source: Server, schema: str, last: int, first: int = 1) -> None:
     """Insert rows up to this id, a multiple of 20, so that the log never gets more than 20 of them at once.
 
     A file may grow beyond its size by what is written at once, and a slow machine may write megabytes.
     """
     for end in range(20, last + 1, 20):
-        await asyncio.to_thread(fill, source, schema, end - 19, end - 1)
+        await asyncio.to_thread(fill, source, schema, max(first, end - 19), end - 1)
         await logged(server, source, schema, end)
 
 
@@ -342,15 +342,70 @@ async def test_a_protected_client_keeps_what_it_needs_and_one_that_is_not_is_gon
         lost = Position.parse(place)
         assert f"The changes from {lost.file}:{lost.begin} to " in str(gone.value)
         assert str(gone.value).endswith(
-            f"The log on disk has what follows {begin}, so what is lost ends there at the latest:"
-            f" `sluice seek {NAME} 1002 {begin}` goes on there"
+            f"`sluice seek {NAME} 1002 oldest` goes on without that, with all that log and source still have"
         )
         assert server.status(NAME, 1002).state == "gone"
         assert server.status(NAME, 1002).position == place
-        await server.seek(NAME, 1002, str(begin))
+        await server.seek(NAME, 1002, "oldest")
+        assert server.status(NAME, 1002).position == str(begin)
         found = await take(server, 1, 1002)
         found += await take(server, 502 - found[-1], 1002)
         assert found == list(range(found[0], 503))
+
+
+async def test_a_client_that_has_lost_its_place_goes_on_with_what_the_source_has_from_before_the_log(
+    source: Server, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "FILE_SIZE", 20_000)
+    async with logging(source, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT)
+        await soon(lambda: server.status(NAME, CLIENT).position)
+        await logged(server, source, schema, 1)
+        source.query("FLUSH BINARY LOGS")
+        file = source.query("SHOW BINARY LOGS")[-1][0]
+        await fill_in_runs(server, source, schema, 40, first=2)
+    async with logging(source, schema, tmp_path) as server:
+        await soon(lambda: server.destination_status(NAME).state == "running")
+        await server.prune_log(NAME, 0)
+        await asyncio.to_thread(source.purge_binlogs, file)
+        with pytest.raises(PurgedError, match=f"`sluice seek {NAME} {CLIENT} oldest` goes on without that"):
+            await take(server, 1)
+        await server.seek(NAME, CLIENT, "oldest")
+        assert Position.parse(server.status(NAME, CLIENT).position) < extent(server).stretches[0][0]
+        assert await take(server, 39) == list(range(2, 41))
+
+
+async def test_after_what_neither_log_nor_source_can_read_a_client_goes_on_with_what_follows(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    async with logging(source, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT)
+        await soon(lambda: server.status(NAME, CLIENT).position)
+        before: dict[int, Position] = {}
+        for number in range(1, 6):
+            before[number] = await server.instances[NAME].source_end()
+            await logged(server, source, schema, number)
+    async with logging(source, schema, tmp_path) as server:
+        await logged(server, source, schema, 6)
+        (path,) = (tmp_path / NAME / "log").glob("*.log")
+        with path.open("r+b") as file:
+            _, offset = read_head(file.fileno(), path)
+            blocks = []
+            while (block := read_block(file.fileno(), offset, path)) is not None:
+                blocks.append(block)
+                offset = block.end
+            damaged = next(it for it in blocks if words_of(it, path).to > before[3])
+            os.pwrite(file.fileno(), b"?", damaged.end - 1)
+        await purge(source)
+        assert await take(server, 2, ack=False) == [1, 2]
+        instance = server.instances[NAME]
+        await soon(lambda: instance.catch_up.clients[instance.cursors.key(CLIENT)].error)
+        await server.rollback(NAME, CLIENT)
+        assert await take(server, 2) == [1, 2], "what it has not confirmed of what was read"
+        with pytest.raises(PurgedError, match=f"`sluice seek {NAME} {CLIENT} oldest` goes on without that"):
+            await take(server, 1)
+        await server.seek(NAME, CLIENT, "oldest")
+        assert await take(server, 3) == [4, 5, 6]
 
 
 async def test_nothing_protects_a_client_without_a_log(source: Server, schema: str, tmp_path: Path) -> None:

@@ -679,10 +679,11 @@ def test_where_it_begins_again_after_a_place_is_known(source: Source, folder: Pa
         source.put(20)
         log.append(source.pieces())
         log.begin(source.place(50), None, SHAPE)
-        assert log.begin_after(source.place(1)) == source.place(5)
-        assert log.begin_after(source.place(30)) == source.place(50)
-        assert log.begin_after(source.place(60)) is None
-        assert log.begin_after(Position("other", "bin.000001", 7, 4, 0)) is None
+        assert log.next_start(Cursor.at(source.place(1))) == Cursor.at(source.place(5))
+        assert log.next_start(Cursor.at(source.place(30))) == Cursor.at(source.place(50))
+        assert log.next_start(Cursor.at(source.place(60))) is None
+        elsewhere = Position("other", "bin.000001", 7, 4, 0)
+        assert log.next_start(Cursor.at(elsewhere)) == Cursor.at(source.place(5)), "nothing says what it had"
 
 
 def test_readers_are_told_when_there_is_more(source: Source, folder: Path) -> None:

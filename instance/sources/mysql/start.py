@@ -737,8 +737,7 @@ def purged(binlog: Binlog, wanted: str, first: str = "") -> PurgedError:
     first = first or binlog.binlog_files()[0][0]
     return PurgedError(
         f"{binlog.name} has purged the binlog at {wanted}: the oldest file that it has is {first}. The changes from"
-        f" {wanted} to {first}:{FIRST_EVENT} cannot be read any more. `sluice seek DESTINATION CLIENT oldest` goes on"
-        " without them, with all that is left"
+        f" {wanted} to {first}:{FIRST_EVENT} cannot be read any more"
     )
 
 

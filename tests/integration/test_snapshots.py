@@ -24,6 +24,7 @@ from sluice.server.embedded import EmbeddedServer
 from sluice.store.batch import Batch
 from sluice.store.snapshot import Chunk, ChunkStatus, Selection, Snapshot, Wish
 from tests.conftest import Database
+from tests.proxy import Proxy
 from tests.reading import config, embedded
 from tests.servers import Server
 from tests.waiting import soon
@@ -689,6 +690,32 @@ async def test_an_account_that_may_not_lock_a_table_is_told_what_to_grant(
             assert bag.is_like(mysql97, table)
     finally:
         mysql97.query(f"DROP USER {account['db_username']}")
+
+
+async def test_no_rows_are_read_of_another_server_than_the_one_whose_binlog_is_read(
+    mariadb118: Server, mysql97: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(mariadb118)
+    fill(mariadb118, schema, 200)
+    mysql97.query(f"CREATE DATABASE {schema}")
+    try:
+        fill(mysql97, schema, 100)
+        with Proxy((mariadb118.host, mariadb118.port)) as proxy:
+            async with subscribed(mariadb118, schema, tmp_path, master_address=f"{proxy.host}:{proxy.port}") as server:
+                await soon(lambda: server.destination_status(NAME).state == "running")
+                snapshot = await started(server, schema, rate=100)
+                await server.pause_snapshot(NAME, CLIENT, snapshot.snapshot_id, is_paused=True)
+                proxy.target = (mysql97.host, mysql97.port)
+                await server.pause_snapshot(NAME, CLIENT, snapshot.snapshot_id, is_paused=False)
+                await soon(lambda: "but the binlog is read from" in state_of(server, snapshot).error)
+                assert server.destination_status(NAME).state == "running"
+                proxy.target = (mariadb118.host, mariadb118.port)
+                copy = Copy(server)
+                await copy.until(lambda: state_of(server, snapshot).is_done)
+                assert copy.rows() == mariadb118.query(f"SELECT * FROM {schema}.items ORDER BY id")
+                assert not state_of(server, snapshot).error
+    finally:
+        mysql97.query(f"DROP DATABASE {schema}")
 
 
 def test_a_consistent_read_is_one_whatever_isolation_the_source_is_set_to(

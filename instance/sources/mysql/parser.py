@@ -118,6 +118,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         self._first: Position | None = None  # where the stream begins
         self._in_part: tuple[Position, tuple[int, int] | None] | None = None  # what was put in part, see ParserStatus
         self._connections = 0
+        self._source = ""  # what positions call the server whose binlog was read last; any thread looks
         self._quiet_since = 0.0  # monotonic time since which the thread has waited for the source, 0 while it does not
         self._read_until = 0.0  # monotonic time: all that the source wrote before is read
         self._stopping = threading.Event()
@@ -441,6 +442,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
                 executed=str(start.gtids or ""),
             )
             dump = self._dump(binlog, start.dump)
+            self._source = facts.source
             self._connections += 1
         self._interruptible(dump)
         try:
@@ -634,7 +636,7 @@ class Parser(BinlogParser[MysqlConfig, Connection]):
 
     def table_reader(self) -> TableReader:
         """See `sluice.instance.source.Parser.table_reader`."""
-        return TableReader(self._config, self._known_files)
+        return TableReader(self._config, self._known_files, lambda: self._source)
 
     def _columns_now(self, schema: str, table: str) -> list[SourceColumn]:
         source = InformationSchema(self._binlog)

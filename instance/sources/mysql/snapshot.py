@@ -70,10 +70,19 @@ class _Table:
 class TableReader:
     """Reads tables of the source of a destination: see `sluice.instance.source.TableReader`."""
 
-    def __init__(self, config: MysqlConfig, known_files: Callable[[], Sequence[tuple[str, int]]]) -> None:
-        """``known_files`` are binlog files with their times of creation; others are looked at."""
+    def __init__(
+        self,
+        config: MysqlConfig,
+        known_files: Callable[[], Sequence[tuple[str, int]]],
+        source: Callable[[], str] = lambda: "",
+    ) -> None:
+        """``known_files`` are binlog files with their times of creation; others are looked at.
+
+        ``source`` says what positions call the server whose binlog is read; empty for any.
+        """
         self._config = config
         self._known_files = known_files
+        self._source = source
         self._zone = offsets_of(config.time_zone)
         self._rows: dict[tuple[str, str], int] = {}
         self._connection: Connection | None = None
@@ -164,12 +173,18 @@ class TableReader:
 
     @contextmanager
     def _asking(self, table: str) -> Iterator[Connection]:
-        """Give the connection; after an error the next call has another one."""
+        """Give the connection, to the server whose binlog is read; after an error the next call has another one."""
         try:
             if self._connection is None:
                 self._connection = Connection(self._config)
                 self._connection.query(SETTINGS)
                 self._connection.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            here, read = self._connection.facts.source, self._source()
+            if read not in ("", here):  # an address may lead to another server while the dump stays with the first
+                raise SourceError(
+                    f"{self._connection.name} is now the server {here}, but the binlog is read from {read}: the rows of"
+                    f" {table} are read as soon as both are the same server. Let the address lead to one of them alone"
+                )
             yield self._connection
         except (pymysql.MySQLError, OSError) as error:
             self.close()

@@ -737,6 +737,13 @@ class Cursors:
         self._subscribers[client_id].memory = memory
         self._changed.add(client_id)
 
+    def tell_owner(self, client_id: int, memory: str) -> None:
+        """Change the text that a client keeps with its cursor, after somebody else moved that, if an output owns it."""
+        subscriber = self._subscriber(client_id)
+        if subscriber.output:
+            subscriber.memory = memory
+            self._changed.add(client_id)
+
     def place_after(self, client_id: int, batch_id: int) -> Cursor | None:
         """Return the place after a batch that was given and is not confirmed; None before it has a name.
 

@@ -240,6 +240,7 @@ cdef struct Gathered:
     bint is_open
     bint is_dropped                                # it is too large, and left out
     uint64_t begin                                 # where it begins in the stream
+    int64_t last                                   # the commit_ts before it
     int32_t entry                                  # its first one in the batch
     int32_t rows
     size_t size                                    # of its record, or a few bytes more
@@ -338,9 +339,11 @@ cdef class TidbEncoder(Encoder):
     def state(self):
         """The commit_ts of the last record, as text; empty before the first one.
 
-        What is gathered of a transaction is not part of it: another encoder begins between two transactions.
+        What is gathered, or was sent, of a transaction that goes on is not part of it: another encoder begins before
+        that.
         """
-        return str(self.last) if self.last else ""
+        cdef int64_t last = self.open.last if self.open.is_open else self.last
+        return str(last) if last else ""
 
     @state.setter
     def state(self, str text not None):
@@ -435,7 +438,7 @@ cdef class TidbEncoder(Encoder):
     cdef int start(self) except -1 nogil:
         """Gather a transaction. One before it that has no end was never committed."""
         self.open.is_open, self.open.is_dropped = True, False
-        self.open.begin, self.open.entry = self.transaction, self.entry
+        self.open.begin, self.open.entry, self.open.last = self.transaction, self.entry, self.last
         self.open.changes, self.open.pieces = self.changes.size, self.pieces.size()
         self.open.parts = self.parts_of.size()
         self.open.rows, self.open.size = 0, RECORD

@@ -191,6 +191,8 @@ class Calls(Destinations):
         """
         instance = self._running(destination)
         end = instance.cursors.skip(client_id, Position.parse(position), now=time.monotonic(), by=by_caller())
+        if end != Position.parse(position):  # else it was a marker alone
+            instance.cursors.tell_owner(client_id, _moved(instance.cursors.memory(client_id)))
         instance.wake()
         await instance.flush()
         await self.audit(destination, "skip", client_id, before=position, after=str(end))
@@ -426,6 +428,8 @@ class Calls(Destinations):
         elif position is not None and not (by_operator and batch_id is not None):
             by = by_caller() if by_operator else None
             await self._ack_to(instance, client_id, Position.parse(position), batch_id, session, by)
+            if by is not None:
+                instance.cursors.tell_owner(client_id, _moved(instance.cursors.memory(client_id)))
             durable = durable or by_operator
         else:
             raise BadParameterError("an ack names a batch, a position, or both; an operator's a batch or a position")

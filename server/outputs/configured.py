@@ -1,6 +1,7 @@
 """The outputs of a destination, as its files configure them: Canal's message queue, or several by name."""
 
 import contextlib
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -109,6 +110,7 @@ def _read(lookup: Lookup, name: str, instance: InstanceConfig, folder: Path, *, 
         instance.strict_canal,
         folder=folder,
         source=(instance.address[0], instance.address[1]),
+        shape=hashlib.sha256(repr((instance.main.shape(), instance.shape())).encode()).hexdigest()[:16],
         has_transactions=not instance.filter_transaction_entry,
     )
     try:

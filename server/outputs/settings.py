@@ -92,6 +92,8 @@ class Output:
     """Where relative paths start."""
     source: tuple[str, int] = ("", 0)
     """Host and port of what the changes are read from, empty for a source without."""
+    shape: str = ""
+    """A digest of what the destination is configured with that shapes changes, or chooses them."""
     has_transactions: bool = True
     """Whether begins and ends of transactions are delivered; not with `canal.instance.filter.transaction.entry`."""
     unknown: tuple[str, ...] = field(default=(), compare=False)

@@ -2,8 +2,10 @@
 
 import json
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,15 @@ from scripts.serving import lines_for, started
 from sluice.client_sdk.tidb import OLDEST, TiDBReader
 from sluice.client_sdk.tidb.message import decode, file_of
 from sluice.client_sdk.tidb.mirror import TiDBMirror
+from sluice.instance.properties import Property
 from sluice.protocol.errors import PartialRowsError, UnfitChangeError
 from sluice.protocol.tidb import secondary_pb2 as secondary
 from sluice.protocol.tidb.entries import EntryEncoder
 from sluice.protocol.tidb.tags import LOGICAL_BITS
 from sluice.protocol.tidb.transactions import TidbEncoder
+from sluice.server.outputs.kafka.settings import Form, KafkaSettings
+from sluice.server.outputs.registry import make
+from sluice.server.outputs.settings import Output
 from sluice.sql.database import Database as Account
 from tests.conftest import Database
 from tests.delivery import deliver, end_of_binlog, execute
@@ -28,6 +34,7 @@ from tests.integration.test_tdsql import TABLES, Writer, contents
 from tests.servers import Server
 from tests.servers.kafka import Kafka
 from tests.tidb import Step, captured, steps
+from tests.unit.outputs.test_kafka_target import batch_of, transaction
 from tests.waiting import eventually
 
 Run = Callable[..., list[secondary.Binlog]]
@@ -306,6 +313,48 @@ def moved(binlog: secondary.Binlog, schema: str) -> bytes:
 
 def mirror(server: Server) -> TiDBMirror:
     return TiDBMirror(Account(server.host, server.port, server.user, server.password), "copy")
+
+
+def kept_by(kafka: Kafka, topic: str, memory: str, numbers: list[int], shape: str = "", server: str = "1") -> str:
+    """Send transactions of one second, and be killed before they are confirmed; return what was stored before."""
+    settings = KafkaSettings(form=Form.TIDB, cluster_id=7, topic=topic)
+    library = {"bootstrap.servers": Property(kafka.servers, "test")}
+    output = Output("shop", "mq", settings, shared=False, library=library, shape=shape)
+    target = make(output, lambda: "")
+    target.open(memory, 1)
+    sent = batch_of([entry for it in numbers for entry in transaction(it, time=5)])
+    prepared = target.prepare(replace(sent, to=sent.to.replace("1/", f"{server}/", 1)))
+    kept = target.memory_before([prepared]) or memory
+    target.send([prepared], None)
+    target.close()
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("moved", "change", "again", "taken"),
+    [
+        ("", {}, [1, 2, 3], [1, 2, 3]),
+        ("", {"shape": "another filter"}, [0, 1, 2, 3], [1, 2, 0, 1, 2, 3]),
+        ("", {"server": "2"}, [1, 3], [1, 2, 1, 3]),  # which has lost a transaction
+        ("moved 5-ab ", {}, [3], [1, 2, 3]),
+    ],
+    ids=["the same", "another choice", "another server", "a move by hand"],
+)
+def test_after_a_kill_readers_take_what_was_sent_once_and_all_that_they_have_not_had(
+    kafka: Kafka, moved: str, change: dict[str, str], again: list[int], taken: list[int]
+) -> None:
+    topic = f"again-{uuid.uuid4().hex}"
+    kafka.create(topic)
+    kept = kept_by(kafka, topic, "", [1, 2])
+    kept = kept_by(kafka, topic, f"{moved}{kept}", again, **change)
+    kept_by(kafka, topic, kept, again, **change)  # now nothing has changed
+    (values,) = kafka.read(topic)
+    last, found = 0, []
+    for it in map(secondary.Binlog.FromString, values):
+        if it.commit_ts > last:
+            last = it.commit_ts
+            found.append(int(it.dml_data.tables[0].mutations[0].row.columns[0].string_value))
+    assert found == taken
 
 
 @pytest.mark.extended

@@ -426,13 +426,12 @@ async def test_a_client_that_is_gone_is_noticed_without_a_put_a_call_or_a_write(
 async def test_a_mistake_that_also_breaks_the_stop_leaves_a_destination_that_can_be_started(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fall_out(*_: object) -> None:
+    def leave_readers(*_: object) -> None:
         raise IndexError(99)
 
     await setup.server.subscribe(NAME, CLIENT)
     with monkeypatch.context() as broken:
-        broken.setattr(Cursors, "catching_up", {CLIENT})
-        broken.setattr(Cursors, "fall_out", fall_out)
+        broken.setattr(Cursors, "leave_readers", leave_readers)
         with pytest.raises(IndexError):
             await setup.server.stop(NAME)
     await setup.server.start(NAME)

@@ -10,7 +10,7 @@ from ....protocol.tidb.tags import LOGICAL_BITS
 from ....protocol.tidb.transactions import TidbEncoder
 from ....store.cursor import moved_at
 from ..routing import Router
-from ..settings import OnMarker
+from ..settings import OnMarker, OnRefused
 from ..target import DeliveryError
 from .settings import Form, KafkaSettings, Key
 
@@ -41,24 +41,35 @@ def begin_at(encoder: Encoder, state: str, source: tuple[str, int]) -> None:
         encoder.source = source
 
 
-def state_at(settings: KafkaSettings, known: Mapping[str, str], moved: str) -> str:
-    """Return the state in which an encoder goes on, by what was kept with the cursor.
+def state_at(form: Form, known: Mapping[str, str], moved: str, choice: str) -> str:
+    """Return the state in which an encoder goes on, by what was kept with the cursor; ``choice`` is `chosen` now.
 
     What is sent again gets the commit_ts that it had, as long as all of it comes again. It may not when the cursor was
-    moved by hand, as the words ``moved`` say, or when something else is chosen: then all have to be greater than those
-    that may have been sent, or readers would leave out what they never had.
+    moved by hand, as the words ``moved`` say, or when something else is chosen.
     """
     state = known.get("state", "")
-    if settings.form is not Form.TIDB:
+    if form is not Form.TIDB:
         return "" if moved else state
-    if not moved and known.get("chosen", "") in {"", chosen(settings)}:
+    if not moved and known.get("chosen", "") in {"", choice}:
         return state
-    return str(max(int(state or 0), int(known.get("sent", 0)), moved_at(moved) << LOGICAL_BITS))
+    return beyond(state, max(int(known.get("sent", 0)), moved_at(moved) << LOGICAL_BITS))
 
 
-def chosen(settings: KafkaSettings) -> str:
-    """Return a digest of what decides which transactions are sent."""
-    decides = settings.filter, settings.where, settings.on_refused, settings.on_marker
+def beyond(state: str, bound: int) -> str:
+    """Return the state after which each commit_ts is greater than those that may have been sent, up to a bound.
+
+    Else readers would leave out what they never had, where what is sent again is not what was sent.
+    """
+    return str(max(int(state or 0), bound))
+
+
+def chosen(settings: KafkaSettings, shape: str, limit: int) -> str:
+    """Return a digest of what decides which transactions are sent; see `Output.shape`.
+
+    ``limit``: bytes of a record, which counts where larger transactions are left out.
+    """
+    largest = limit if settings.on_refused is OnRefused.SKIP else 0
+    decides = settings.filter, settings.where, settings.on_refused, settings.on_marker, shape, largest
     return hashlib.sha256(repr(decides).encode()).hexdigest()[:16]
 
 

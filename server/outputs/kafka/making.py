@@ -42,6 +42,7 @@ def make(output: Output, group: Callable[[], str]) -> KafkaTarget:
         translated,
         identify if transactional else None,
         source=output.source,
+        shape=output.shape,
         strict=output.strict,
     )
 

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from ....instance.skipped import Skipped
 from ....protocol.canal.records import Records
 from ....protocol.errors import MarkerError, RefusedError
+from ....protocol.tidb.entries import commit_ts_of
 from ....protocol.tidb.tags import LOGICAL_BITS
 from ....store.batch import Batch
 from ....store.cursor import split_memory
@@ -20,7 +21,7 @@ from ..routing import Router, Rules
 from ..settings import OnMarker, OnRefused
 from ..target import DeliveryError, Place, Prepared, RejectedError
 from .errors import REJECTED, TOO_LARGE, meaning
-from .forms import begin_at, chosen, make_encoder, resolve, state_at
+from .forms import begin_at, beyond, chosen, make_encoder, resolve, state_at
 from .naming import describe, find, position, position_of, positions_of
 from .positions import PARTITION, Positions
 from .positions import TOPIC as POSITIONS
@@ -52,6 +53,7 @@ class KafkaTarget:
         identify: makes the name of the transactions, and the key of the output's place, when it is opened; None sends
             without transactions.
         source: host and port of what the changes are read from.
+        shape: see `Output.shape`.
         strict: whether FlatMessages are exactly as Canal's.
     """
 
@@ -63,6 +65,7 @@ class KafkaTarget:
         identify: Callable[[], tuple[str, str]] | None = None,
         *,
         source: tuple[str, int] = ("", 0),
+        shape: str = "",
         strict: bool = False,
     ) -> None:
         self.trouble = ""
@@ -75,6 +78,8 @@ class KafkaTarget:
         self._topics = Topics(self._config, self._router, translated.largest, self._wait, self._note)
         self._encoder = make_encoder(settings, self._router, translated.largest - OVERHEAD, strict=strict)
         self._source = source
+        self._choice = chosen(settings, shape, translated.largest)
+        self._server = ""  # which the changes at the cursor were read from, as positions call it
         self._resumed: tuple[str, tuple[str, int]] | None = None  # for the next batch: it follows on another attempt
         self._positions: Positions | None = None
         self._epoch = 0
@@ -107,13 +112,9 @@ class KafkaTarget:
             raise meaning(error.args[0]) from None
         if self._identify is not None:
             self._resume(producer.init_transactions)
-        moved, remembered = split_memory(memory)
-        known: dict[str, Any] = json.loads(remembered or "{}")
-        place, state = None, state_at(self._settings, known, moved)
-        self._bound = int(known.get("sent", 0))
-        if moved:
-            known = {"moved": moved}
-        self._topics.open(None if moved else known.get("topics", {}))
+        known = self.remember(memory)
+        place, state = None, self._confirmed
+        self._topics.open(known.get("topics", {}))
         if self._identify is not None:
             self._positions = Positions(self._topics, self._config, key, self._wait)
             place = self._positions.open(epoch, moved=known.get("moved"), is_written=known.get("written", False))
@@ -121,9 +122,19 @@ class KafkaTarget:
             if not self._positions.is_written:
                 self._transact(producer, (), place, state)
         self._topics.require(self._router.fixed_topics)
+        self._confirmed = state
         self._resumed = state, resolve(self._source)
-        self._confirmed, self._is_bound = state, False
         return place
+
+    def remember(self, memory: str) -> dict[str, Any]:
+        """Go on as what was kept with the cursor says; return what it says of topics and places."""
+        moved, remembered = split_memory(memory)
+        known: dict[str, Any] = json.loads(remembered or "{}")
+        self._confirmed = state_at(self._settings.form, known, moved, self._choice)
+        self._bound, self._is_bound = int(known.get("sent", 0)), False
+        self._server = known.get("server", "")
+        self._resumed = self._confirmed, self._source
+        return {"moved": moved, "topics": None} if moved else known
 
     @property
     def keeps_place(self) -> bool:
@@ -137,7 +148,10 @@ class KafkaTarget:
 
     def memory_before(self, batches: Sequence[Prepared]) -> str | None:
         """See `Target.memory_before`: of form tidb, a commit_ts that is greater than all that are sent."""
-        last = int(batches[-1].state or 0) if self._settings.form is Form.TIDB else 0
+        last = 0
+        if self._settings.form is Form.TIDB:  # the last record: a transaction that goes on may have one already
+            values = next((values for it in reversed(batches) if (values := last_values(it))), ())
+            last = commit_ts_of(values[-1]) if values else 0
         if last <= self._bound and (self._is_bound or not last):
             return None
         self._bound, self._is_bound = max(self._bound, last + AHEAD), True
@@ -145,7 +159,7 @@ class KafkaTarget:
 
     def memory_after(self, prepared: Prepared) -> str:
         """See `Target.memory_after`."""
-        self._confirmed = prepared.state
+        self._confirmed, self._server = prepared.state, server_of(prepared.batch)
         return self._memory(prepared.state)
 
     def _memory(self, state: str) -> str:
@@ -153,7 +167,7 @@ class KafkaTarget:
         if state:
             known["state"] = state
         if self._bound:
-            known |= {"sent": str(self._bound), "chosen": chosen(self._settings)}
+            known |= {"sent": str(self._bound), "chosen": self._choice, "server": self._server}
         if self._positions is not None:
             known |= {"moved": self._positions.moved, "written": self._positions.is_written}
         return json.dumps(known)
@@ -167,6 +181,11 @@ class KafkaTarget:
         encoder = self._encoder
         if self._resumed is not None:
             (state, source), self._resumed = self._resumed, None
+            server = server_of(batch)
+            if self._settings.form is Form.TIDB and self._server not in ("", server):
+                # Another server may have lost transactions that were sent, and have others, or another order.
+                state = self._confirmed = beyond(state, self._bound)
+            self._server = server
             begin_at(encoder, state, source)
         parts: list[Records] = []
         skipped: list[Skipped] = []
@@ -386,6 +405,16 @@ class KafkaTarget:
                     continue
                 raise meaning(reason) from None
             return
+
+
+def server_of(batch: Batch) -> str:
+    """Return which server a batch was read from, as positions call it."""
+    return batch.to.partition("/")[0]
+
+
+def last_values(prepared: Prepared) -> Sequence[bytes]:
+    """Return the values of the last records of a batch, in their order; none if it has no record."""
+    return next((it.values for it in reversed(prepared.content) if it.values), ())
 
 
 def left_over(batches: Sequence[Prepared]) -> int:

@@ -382,3 +382,13 @@ def test_transactions_without_other_servers_need_a_name(conf: Conf) -> None:
     (output,) = conf.read().outputs("shop")
     with pytest.raises(ConfigError, match=r"set sluice\.output\.mq\.transactionalId"):
         make(output, lambda: "group")
+
+
+def test_an_output_knows_when_its_destination_delivers_other_changes(conf: Conf) -> None:
+    shapes = []
+    for line in ("", "canal.instance.filter.black.regex = shop\\\\.a", "canal.file.flush.period = 99"):
+        conf.write("canal.destinations = shop\n", f"sluice.outputs = a\n{line}\n")
+        (output,) = conf.read().outputs("shop")
+        shapes.append(output.shape)
+    plain, filtered, flushed = shapes
+    assert plain == flushed != filtered

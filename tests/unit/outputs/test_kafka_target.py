@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from sluice.instance.properties import Property
-from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType
+from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.errors import MarkerError, RecordTooLargeError
 from sluice.protocol.tidb.entries import commit_ts_of
 from sluice.protocol.tidb.tags import LOGICAL_BITS
 from sluice.protocol.wire import varint
-from sluice.server.outputs.kafka.forms import state_at
+from sluice.server.outputs.kafka.forms import chosen, state_at
 from sluice.server.outputs.kafka.naming import positions_of
 from sluice.server.outputs.kafka.settings import Form, KafkaSettings
-from sluice.server.outputs.kafka.target import AHEAD, left_over
+from sluice.server.outputs.kafka.target import AHEAD, KafkaTarget, left_over
 from sluice.server.outputs.kafka.translation import BATCH
 from sluice.server.outputs.registry import make
 from sluice.server.outputs.settings import Output
@@ -142,23 +142,28 @@ class TestCommitTs:
     def opened(self, memory: str, **settings: Any) -> str:
         """The state that counts when the output is opened with what it remembers."""
         moved, remembered = split_memory(memory)
-        return state_at(KafkaSettings(form=Form.TIDB, **settings), json.loads(remembered or "{}"), moved)
+        shape, limit = settings.pop("shape", ""), settings.pop("limit", 1000)
+        choice = chosen(KafkaSettings(**settings), shape, limit)
+        return state_at(Form.TIDB, json.loads(remembered or "{}"), moved, choice)
 
     def test_a_bound_of_what_is_sent_is_to_be_stored_before_it_now_and_then(self) -> None:
         made = target(form="tidb", cluster_id=7)
         parts = [entry for number in (1, 2) for entry in transaction(number)]
         first, second = (made.prepare(batch_of(parts)) for _ in range(2))
-        later = replace(second, state=str(AHEAD + 3))
         kept = made.memory_before([first])
         assert kept is not None
         assert json.loads(kept)["sent"] == str(2 + AHEAD)
         assert made.memory_before([second]) is None
         assert self.opened(kept) == "", "all that is sent comes again"
         confirmed = made.memory_after(first)
+        later = made.prepare(batch_of(transaction(3, time=20_000)))
         assert json.loads(made.memory_before([second, later]) or "")["state"] == "2"
         assert self.opened(confirmed) == "2", "what follows comes again, with the commit_ts that it had"
 
-    @pytest.mark.parametrize("change", [{"filter": r"shop\..*"}, {"where": "a.b: id > 1"}, {"on_refused": "skip"}])
+    @pytest.mark.parametrize(
+        "change",
+        [{"filter": r"shop\..*"}, {"where": "a.b: id > 1"}, {"on_refused": "skip"}, {"shape": "that of a destination"}],
+    )
     def test_what_is_sent_after_another_choice_is_greater_than_all_that_may_have_been(
         self, change: dict[str, Any]
     ) -> None:
@@ -169,12 +174,49 @@ class TestCommitTs:
         assert self.opened(f"moved 5-ab {kept}") == str(1 + AHEAD)
         assert self.opened(kept, max_bytes=1 << 16) == ""
 
+    def test_where_transactions_that_are_too_large_are_left_out_their_size_is_such_a_choice(self) -> None:
+        made = target(form="tidb", cluster_id=7, on_refused="skip")
+        kept = made.memory_before([made.prepare(batch_of(transaction(1)))])
+        assert kept is not None
+        assert self.opened(kept, on_refused="skip") == ""
+        assert self.opened(kept, on_refused="skip", limit=2000) == str(1 + AHEAD)
+
+    def test_what_another_server_gives_is_greater_than_all_that_may_have_been_sent(self) -> None:
+        made = target(form="tidb", cluster_id=7)
+        first, second = (made.prepare(batch_of(transaction(it))) for it in (1, 2))
+        made.memory_after(first)
+        kept = made.memory_before([second]) or ""
+        for where, after in (
+            (HERE, 1),
+            (HERE.replace("1/", "2/", 1), 2 + AHEAD),
+            (HERE.replace("1/", "2/", 1), 2 + AHEAD),
+        ):
+            again = target(form="tidb", cluster_id=7)
+            assert isinstance(again, KafkaTarget)
+            again.remember(kept)
+            sent = again.prepare(replace(batch_of(transaction(3)), to=where))
+            assert stamps(sent) == [after + 1]
+            kept = again.memory_before([sent]) or ""
+
+    def test_a_statement_in_a_transaction_that_goes_on_has_the_same_one_when_that_comes_again(self) -> None:
+        made = target(form="tidb", cluster_id=7)
+        begin, row, end = transaction(1)
+        statement = Entry.FromString(row.SerializeToString())
+        statement.storeValue = RowChange(eventType=EventType.CREATE, isDdl=True, sql="CREATE …").SerializeToString()
+        statement.header.eventType = EventType.CREATE
+        statement.header.executeTime = begin.header.executeTime = 5
+        first = made.prepare(batch_of([begin, statement]))
+        assert stamps(first) == [5 << LOGICAL_BITS]
+        bound = json.loads(made.memory_before([first]) or "")["sent"]
+        assert int(bound) > 5 << LOGICAL_BITS
+        assert "state" not in json.loads(made.memory_after(first))
+        assert stamps(made.prepare(batch_of([row, end]))) == [(5 << LOGICAL_BITS) + 1]
+
     def test_the_last_one_is_kept_with_the_cursor(self) -> None:
         made = target(form="tidb", cluster_id=7)
         parts = [entry for number in (1, 2) for entry in transaction(number)]
         first, second = (made.prepare(batch_of(parts)) for _ in range(2))
-        stamps = [commit_ts_of(value) for it in (first, second) for records in it.content for value in records.values]
-        assert stamps == [1, 2, 3, 4]
+        assert stamps(first) + stamps(second) == [1, 2, 3, 4]
         assert [json.loads(made.memory_after(it))["state"] for it in (first, second)] == ["2", "4"]
 
     def test_it_goes_on_after_the_time_of_a_move_by_hand(self) -> None:
@@ -189,12 +231,19 @@ class TestCommitTs:
         assert self.opened(f"{words} ") == "0"
 
     def test_of_other_forms_nothing_counts_after_a_move(self) -> None:
-        assert state_at(KafkaSettings(form=Form.TDSQL), {"state": "[4]"}, "moved 5-ab") == ""
+        assert state_at(Form.TDSQL, {"state": "[4]"}, "moved 5-ab", "") == ""
 
 
-def transaction(number: int) -> list[Entry]:
+def stamps(prepared: Prepared) -> list[int]:
+    """The commit_ts of its records."""
+    return [commit_ts_of(value) for records in prepared.content for value in records.values]
+
+
+def transaction(number: int, time: int = 0) -> list[Entry]:
     row = change(EventType.INSERT, (None, {"id": str(number)}))
-    return [Entry(entryType=EntryType.TRANSACTIONBEGIN), row, Entry(entryType=EntryType.TRANSACTIONEND)]
+    end = Entry(entryType=EntryType.TRANSACTIONEND)
+    end.header.executeTime = time
+    return [Entry(entryType=EntryType.TRANSACTIONBEGIN), row, end]
 
 
 def batch_of(parts: list[Entry]) -> Batch:

@@ -16,6 +16,7 @@ from sluice.protocol.content import Content
 from sluice.protocol.errors import BadPositionError, PurgedError, SourceChangedError, UnknownBatchError
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
+from sluice.store.cursor import Cursor
 from tests.conftest import Database
 from tests.faults.harness import USUAL
 from tests.reading import config, embedded, with_full_metadata
@@ -381,6 +382,60 @@ async def test_a_client_that_subscribes_again_after_a_purge_gets_all_that_is_lef
     await purged.unsubscribe(NAME, CLIENT)
     await purged.subscribe(NAME, CLIENT)
     assert await acked(purged, CLIENT, 5) == [3, 4, 5]
+
+
+@pytest.mark.parametrize("gtid_on", [False, True])
+@pytest.mark.parametrize("store", ["memory", "mixed"])
+async def test_a_client_at_the_end_of_a_file_that_is_purged_has_lost_nothing(
+    source: Server, schema: str, tmp_path: Path, store: str, *, gtid_on: bool
+) -> None:
+    options = {"gtid_on": gtid_on, "store": store, "store_min_free": 0}
+    async with serving(source, schema, tmp_path, **options) as server:
+        await subscribed(server)
+        await subscribed(server, 2)
+        fill(source, schema, 1, 1)
+        await acked(server, CLIENT, 1)
+        cursor = server.cursor(NAME, CLIENT)
+    assert cursor is not None
+    await lose_log(source)
+    fill(source, schema, 2, 3)
+    async with serving(source, schema, tmp_path, **options) as server:
+        assert await acked(server, CLIENT, 3) == [2, 3]
+        assert not server.moves(NAME)
+        await server.seek(NAME, CLIENT, cursor)
+        assert server.status(NAME, CLIENT).state == "catching-up"
+        assert await acked(server, CLIENT, 3) == [2, 3]
+        if store == "mixed":
+            assert await acked(server, 2, 3) == [1, 2, 3]
+            log = server.instances[NAME].log_extent
+            assert log is not None
+            assert len(log.stretches) == 1, "it has no gap"
+        else:
+            with pytest.raises(PurgedError):
+                await acked(server, 2, 3)
+
+
+async def test_without_gtids_the_end_of_a_file_that_was_read_is_the_begin_of_the_next(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    async with serving(source, schema, tmp_path) as server:
+        await subscribed(server)
+        fill(source, schema, 1, 1)
+        batch = await server.get_without_ack(NAME, CLIENT, timeout=10)
+        source.query("FLUSH BINARY LOGS")
+        fill(source, schema, 2, 2)
+        source.query("FLUSH BINARY LOGS")
+        fill(source, schema, 3, 3)
+        await server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+        assert await acked(server, CLIENT, 3) == [2, 3]
+        file = str(source.query("SHOW BINARY LOGS")[-2][0])
+        await asyncio.to_thread(source.purge_binlogs, file)
+        await server.seek(NAME, CLIENT, Cursor.at(Position.parse(batch.to)))
+        assert await acked(server, CLIENT, 3) == [2, 3]
+        await asyncio.to_thread(source.purge_binlogs, str(source.query("SHOW BINARY LOGS")[-1][0]))
+        await server.seek(NAME, CLIENT, Cursor.at(Position.parse(batch.to)))
+        with pytest.raises(PurgedError):
+            await acked(server, CLIENT, 3)
 
 
 @pytest.mark.parametrize("confirms", [False, True])

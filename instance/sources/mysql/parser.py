@@ -37,16 +37,27 @@ from .config import BinlogConfig, MysqlConfig
 from .connection import Connection, ServerFacts
 from .control import Control
 from .decode.decoder import Decoder, Status
-from .decode.events import BinlogEvent
+from .decode.events import BinlogEvent, Event
 from .decode.judge import check_condition
-from .dump import Dump, FileStart, GtidStart, Replica, heartbeat_of
+from .dump import FIRST_EVENT, Dump, FileStart, GtidStart, Replica, heartbeat_of
 from .history.lexer import Dialect
 from .history.tables import UNKNOWN, Catalog, Table
 from .history.versions import History, open_history
 from .schema import InformationSchema, Schemas, charsets
 from .snapshot import TableReader
 from .standby import GLANCE, SCANNED, Alike, Backlog, Probe, lacking
-from .start import MOST_FOLLOWED, Binlog, Packets, PlaceFinder, Start, StartFinder, parse_gtids, resume
+from .start import (
+    ENDS,
+    MOST_FOLLOWED,
+    Binlog,
+    Packets,
+    PlaceFinder,
+    Start,
+    StartFinder,
+    before_stop,
+    parse_gtids,
+    resume,
+)
 from .xa import commits_in_one_phase
 
 if TYPE_CHECKING:
@@ -117,6 +128,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         self._is_after_gap = False  # it goes on after changes that were purged
         self._first: Position | None = None  # where the stream begins
         self._in_part: tuple[Position, tuple[int, int] | None] | None = None  # what was put in part, see ParserStatus
+        self._file_end: Position | None = None  # of the file that is left now
         self._connections = 0
         self._source = ""  # what positions call the server whose binlog was read last; any thread looks
         self._quiet_since = 0.0  # monotonic time since which the thread has waited for the source, 0 while it does not
@@ -510,10 +522,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
                 f"{binlog.name} is now {binlog.facts.source}, no longer {place.source}, which was read up to {place}:"
                 " whether it has all that was read is being looked at"
             )
-        finder.check(place)
-        if start.position is None:  # the decoder does not look: a source that was reset counts its GTIDs anew
-            finder.check_history(place)
-        return start
+        return finder.go_on_at(start)
 
     def _first_held(self, finder: PlaceFinder) -> Start:
         """Find the first of the places that the source has; if it has none, raise the error of the first one."""
@@ -550,6 +559,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
     def _follow(self, dump: Packets, start: Start) -> None:
         """Decode until told to stop, or the stop position; raises SluiceError when the dump breaks off."""
         decoder = self._decoder
+        self._file_end = None
         while True:
             if self._filter is not None:
                 self._control.refilter(self._filter)
@@ -578,11 +588,24 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
                     raise SourceError("the prepared part of an XA transaction ends before its XA PREPARE")
                 decoder.part_received(size)
             elif status is Status.CONTROL and decoder.event is not None:
+                self._note_end(decoder.event, decoder.position, start)
                 if decoder.event.type == BinlogEvent.FORMAT_DESCRIPTION_EVENT:
                     self._begin(start)
                 elif decoder.event.type == BinlogEvent.EOF_PACKET and self._is_over(dump):
                     return
                 self._control.answer(decoder.event)
+
+    def _note_end(self, event: Event, place: Position | None, start: Start) -> None:
+        """Note where a file ends that was read to its end; ``place`` is that after the event."""
+        if event.type == BinlogEvent.ROTATE_EVENT:
+            self._file_end = event.position or self._file_end
+            # One that the server has made up follows a STOP event. A dump by GTIDs may leave out what is before that.
+            if self._file_end is None and place is not None and isinstance(start.dump, FileStart):
+                self._file_end = before_stop(place)
+        elif event.type == BinlogEvent.FORMAT_DESCRIPTION_EVENT:
+            if self._file_end is not None and place is not None:
+                ENDS.add(self._file_end, replace(place, begin=FIRST_EVENT))
+            self._file_end = None
 
     def _receive(self, dump: Packets, space: memoryview) -> int:
         """Receive, and note when the source had nothing to send: then everything it wrote before is read."""
@@ -608,7 +631,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
             if position is not None:
                 self._control.prepared.begin(position, _restart_of(start, position))
             if self._on_begin is not None:
-                self._on_begin(position, start.gtids)
+                self._on_begin(start.former or position, start.gtids)
         elif self._is_after_gap and self._on_begin is not None:
             self._on_begin(position, start.gtids)
         self._failure, self._is_after_gap = None, False

@@ -36,6 +36,10 @@ logger = logging.getLogger(__name__)
 
 MOST_FOLLOWED: Final = 1 << 30
 """Bytes of binlog that are read for their statements alone; what is farther on is asked of the source."""
+MOST_ENDS: Final = 10_000
+"""Files of which it is remembered where they end."""
+_STOP_SIZE: Final = 23
+"""Bytes of a STOP event: there is room for no other one before the end of a file."""
 _BINLOG_FILE: Final = re.compile(r"\.[0-9]{1,18}\Z")
 
 
@@ -52,12 +56,43 @@ class Start:
     """The place as it was saved: it may be of another source, or lack what this one has."""
     read: Position | None = None
     """Up to where this source was read before."""
+    former: Position | None = None
+    """What the place is called as the end of the file before, which the source has purged."""
 
 
 def resume(position: Position, gtids: GtidSet | None = None) -> Start:
     """Start at a position of this same source: the dump begins with its transaction, which has its table maps."""
     offset = position.begin if position.begin <= MAX_DUMP_OFFSET else FIRST_EVENT
     return Start(FileStart(position.file, offset), position, gtids)
+
+
+class Ends:
+    """Where files end that were read to their ends: there each next one begins. Any thread may ask.
+
+    What a position names is the same for all destinations, so there is one for the process.
+    """
+
+    def __init__(self) -> None:
+        self._ends: dict[tuple[str, str, int], tuple[int, Position]] = {}
+
+    def add(self, end: Position, following: Position) -> None:
+        """Remember where a file ends, and the next one begins: the files follow each other."""
+        if len(self._ends) >= MOST_ENDS:
+            self._ends.pop(next(iter(self._ends)), None)
+        self._ends[end.source, *end.file_key] = end.begin, following
+
+    def following(self, position: Position) -> Position | None:
+        """Return where the next file begins, if nothing comes after a position in its own."""
+        begin, following = self._ends.get((position.source, *position.file_key), (0, None))
+        return following if position.n == 0 and position.begin >= begin else None
+
+
+ENDS: Final = Ends()
+
+
+def before_stop(position: Position) -> Position:
+    """Return the place from which on a file that ends at a position may have a STOP event, and nothing else."""
+    return replace(position, begin=position.begin - _STOP_SIZE)
 
 
 class Binlog(Protocol):
@@ -166,7 +201,12 @@ class PlaceFinder(ABC):
             raise SourceChangedError(f"the position {saved.position} is of another kind of source: {error}") from error
         if saved.position.source != self._facts.source:
             return self._by_gtid(saved.position, gtids)
-        self.check(saved.position)
+        try:
+            self.check(saved.position)
+        except PurgedError:
+            if (following := self._at_next_file(saved.position, gtids)) is None:
+                raise
+            return following
         if gtids is None and self._config.gtid_on:  # the headers are to have it
             gtids = self._executed(saved.position.file, saved.position.begin)
         return resume(saved.position, gtids)
@@ -187,7 +227,7 @@ class PlaceFinder(ABC):
                 continue
             try:
                 found = self.find(place)
-                if place is not None and place.position is not None and len(places) > 1:
+                if place is not None and place.position is not None and len(places) > 1 and found.former is None:
                     self.check_history(place.position)
             except (PurgedError, SourceChangedError) as error:
                 refused[place] = error
@@ -204,6 +244,38 @@ class PlaceFinder(ABC):
     def check(self, position: Position) -> None:
         """Check that the source still has the place of a position; the decoder checks its `created`."""
         self._check_file(position.file, position.begin)
+
+    def go_on_at(self, start: Start) -> Start:
+        """Return a start of this source again, if it still has what follows. Raises as `find`."""
+        place = start.read or start.position
+        assert place is not None, "that of a slot"
+        try:
+            self.check(place)
+            if start.position is None:  # the decoder does not look: a source that was reset counts its GTIDs anew
+                self.check_history(place)
+        except PurgedError:
+            cursor = start.cursor
+            gtids = self._gtids(cursor.gtid) if cursor is not None and cursor.position == place else None
+            if (following := self._at_next_file(place, gtids)) is None:
+                raise
+            return following
+        return start
+
+    def _at_next_file(self, position: Position, gtids: GtidSet | None) -> Start | None:
+        """Start at the begin of a file if nothing is missing before it: a purged position was where others ended.
+
+        That is known when these were read to their ends, or by the GTIDs that are executed there. On MySQL the files
+        have to follow each other for that: only then all between was written with GTIDs.
+        """
+        following = ENDS.following(position)
+        if following is not None and following.file in self._files():
+            return replace(resume(following, gtids), former=position)
+        first = self._files()[0]
+        follows = self._facts.mariadb or file_number(first) == position.file_number + 1
+        before = self._executed(first, FIRST_EVENT) if position.n == 0 and gtids and follows else None
+        if before is None or gtids is None or not _has(gtids, before):
+            return None
+        return replace(resume(self.position_of(first, FIRST_EVENT), gtids), former=position)
 
     def check_history(self, position: Position) -> None:
         """Check what `check` leaves to the decoder, for a position of this source from which nothing is decoded."""

@@ -314,6 +314,11 @@ class Cursors:
         subscriber.resolve(self.track)
         self._hold()
 
+    def inherit(self, client_id: int, former: StoredClient, now: float) -> None:
+        """Register a client that goes on at the place of another one, with what that keeps; it takes no snapshots."""
+        self.restore(replace(former, client_id=client_id, snapshots="", refused=""), now)
+        self._changed.add(client_id)
+
     def subscribe(
         self,
         client_id: int,

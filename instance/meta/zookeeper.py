@@ -63,14 +63,20 @@ def read_epoch(data: bytes, destination: str) -> int:
         raise ConfigError(f"{epoch_node(destination)} in ZooKeeper does not hold an epoch: delete the node") from error
 
 
-OWN_NODES = ("where", "output")
+OWN_NODES = ("where", "output", "settings")
 """Nodes of a client that Canal does not know: a cursor that it writes takes none of them away."""
 
 
 def _own_nodes(client: StoredClient) -> dict[str, bytes]:
     """Return what each of these holds; nothing for one that is not to be there."""
-    owner = owner_keys(client)
-    return {"where": client.where.encode(), "output": dumps(owner) if owner else b""}
+    owner, more = owner_keys(client), {}
+    if client.cursor is None:  # else they are beside it
+        more = client_keys(replace(client, where="", output=""))
+    return {
+        "where": client.where.encode(),
+        "output": dumps(owner) if owner else b"",
+        "settings": dumps(more) if more else b"",
+    }
 
 
 class ZooKeeperClients:
@@ -329,17 +335,22 @@ class ZooKeeperClients:
         where, output, refused = condition.decode(errors="replace"), *self._read_owner(client_id)
         path = f"{self._node(client_id)}/cursor"
         node = await self._session.get(path) if client_id in self._cursors else None
-        if node is None or not node.data:
-            return StoredClient(client_id, wanted, where=where, output=output, refused=refused)
+        has_cursor = node is not None and bool(node.data)
+        if not has_cursor:
+            path = f"{self._node(client_id)}/settings"
         try:
-            data = json.loads(node.data)
-            ours = data.get("sluice", {})
+            if node is not None and has_cursor:
+                data = json.loads(node.data)
+                ours = data.get("sluice", {})
+                cursor, address = read_cursor(data, ours), read_address(data)
+            else:
+                ours, cursor, address = json.loads(self._own["settings"].get(client_id) or b"{}"), None, None
             more = read_expiry(ours), read_late(ours), read_memory(ours), read_snapshots(ours), read_protection(ours)
-            client = StoredClient(client_id, wanted, read_cursor(data, ours), *more, where, output, refused)
-            address = read_address(data)
+            client = StoredClient(client_id, wanted, cursor, *more, where, output, refused)
         except MALFORMED as error:
+            what = "is not a cursor" if has_cursor else "does not hold what a client is subscribed with"
             raise ConfigError(
-                f"{path} in ZooKeeper is not a cursor ({type(error).__name__}: {error}): correct it, or delete the node"
+                f"{path} in ZooKeeper {what} ({type(error).__name__}: {error}): correct it, or delete the node"
                 " of the client to begin without it"
             ) from error
         if address is not None:

@@ -233,6 +233,16 @@ class Calls(Destinations):
         await self.audit(destination, "release", client_id, detail=f"it was that of the output {output}")
         await instance.flush()
 
+    async def inherit(self, destination: str, client_id: int, former: StoredClient) -> None:
+        """Register a client, durably, that goes on at the place of another one, of an output that changes its id."""
+        instance = self._running(destination)
+        instance.cursors.inherit(client_id, former, time.monotonic())
+        instance.wake()
+        await instance.flush()
+        place = instance.cursors.status(client_id).position
+        detail = f"from client {former.client_id}, of the output {former.output}"
+        await self.audit(destination, "take-over of a place", client_id, after=place, detail=detail)
+
     def clients(self, destination: str) -> list[StoredClient]:
         """Return the clients as they are to be stored. Raises DestinationStoppedError before they are loaded."""
         instance = self._known(destination)

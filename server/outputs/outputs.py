@@ -6,7 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Sequence
 
-from ...protocol.errors import DestinationStoppedError, SluiceError
+from ...protocol.errors import DestinationStoppedError, NotStoredError, SluiceError
 from ...store.cursor import StoredClient
 from ...store.moves import SERVER
 from ..caller import caller
@@ -82,6 +82,9 @@ class Outputs:
         await self._end([it for it in running.values() if it not in deliveries])
         self._deliveries[destination] = deliveries
         for delivery in deliveries:
+            if delivery not in self._running:
+                await self._keep_place(delivery.output)
+        for delivery in deliveries:
             if delivery in self._running:
                 delivery.retry()
             else:
@@ -91,6 +94,24 @@ class Outputs:
             await self._release(destination, {it.output.client_id for it in deliveries})
             if by is not None:
                 caller.reset(by)
+
+    async def _keep_place(self, output: Output) -> None:
+        """Let an output that is another client from now on go on where it is: the new client is made at its place."""
+        clients = {it.client_id: it for it in self._embedded.clients(output.destination)}
+        former = next((it for it in clients.values() if it.output == output.name), None)
+        if former is None or output.client_id in clients:
+            return
+        try:
+            await self._embedded.inherit(output.destination, output.client_id, former)
+        except NotStoredError as error:  # it counts, and is stored later
+            logger.warning("%s: %s", output, error, extra={"destination": output.destination})
+        logger.warning(
+            "%s is client %d from here on, and goes on where client %d is",
+            output,
+            output.client_id,
+            former.client_id,
+            extra={"destination": output.destination},
+        )
 
     def _known(self, destination: str) -> list[StoredClient]:
         """Return the clients that there are, and those that outputs which run are to have.

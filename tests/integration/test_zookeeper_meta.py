@@ -92,6 +92,26 @@ async def test_what_is_written_is_read_again(zk: ZooKeeperSession, name: str) ->
     assert await zk.children(node(name, "1001")) == ["cursor"]
 
 
+async def test_what_a_client_without_a_cursor_is_subscribed_with_has_a_node_until_it_has_one(
+    zk: ZooKeeperSession, name: str
+) -> None:
+    store = clients(zk, name)
+    await store.load()
+    without = StoredClient(1001, "", None, expire_after=600, memory='{"shop": "an id"}', protected=True)
+    for client in (without, replace(without, memory=""), replace(without, cursor=CURSOR)):
+        await store.store(0, Changes({1001: client}), None)
+        assert await clients(zk, name).load() == (client,)
+    assert await zk.children(node(name, "1001")) == ["cursor"]
+    await store.store(0, Changes({1002: replace(without, client_id=1002)}), None)
+    await zk.set(node(name, "1002/settings"), b'{"protect": "maybe"}')
+    with pytest.raises(
+        ConfigError, match=r"1002/settings in ZooKeeper does not hold .* correct it, or delete the node"
+    ):
+        await clients(zk, name).load()
+    await store.store(0, Changes({1001: None, 1002: None}), None)
+    assert await clients(zk, name).load() == ()
+
+
 async def test_conditions_on_rows_have_a_node_of_their_own(zk: ZooKeeperSession, name: str) -> None:
     """So a cursor that Canal writes does not take them away, and not each ack writes them."""
     store = clients(zk, name)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sluice.protocol.errors import ConfigError, OwnedError
+from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.outputs import delivery
 from sluice.server.outputs.configured import CANALS_CLIENT
@@ -183,6 +184,25 @@ class TestCallsOfOthers:
         cursors = setup.embedded.instances[NAME].cursors
         cursors._subscribers[FIRST].expire_after = 1  # as a cursor that Canal wrote says nothing of it
         assert cursors.expire(float("inf")) == []
+
+
+async def test_an_output_that_becomes_another_client_goes_on_where_it_is(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    await setup.run(output("a", 7))
+    setup.source.put(2)
+    await soon(lambda: setup.targets["a"].confirmed == [0, 1])
+    await setup.outputs.stop(NAME)
+    setup.source.put(2)
+    await setup.run(output("a", 8, start="latest"))
+    await soon(lambda: setup.targets["a"].confirmed == [0, 1, 2, 3])
+    assert setup.owners == {7: "", 8: "a"}
+    assert "output a of example is client 8 from here on, and goes on where client 7 is" in caplog.text
+    former, present = setup.embedded.clients(NAME)
+    assert former.cursor is not None
+    assert former.cursor.position == Position.parse(place(2))
+    assert present.expire_after == 0
+    assert not setup.embedded.moves(NAME), "nothing was passed over"
 
 
 class TestEnd:

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 CLOSING = 3.0
 """Seconds that the parser has to end when the destination stops."""
+STOPPED = 1 << 40
+"""The first of the numbers that stand, among the keys of clients, for those of views that are stopped."""
 GLANCE = 1.0
 """Seconds between two looks at which clients hold others back, whose turns are over, and which have expired."""
 
@@ -55,6 +57,8 @@ class Instance(Main):
         self._moved = (-1, 0.0)
         """Where the ring began when last looked at, and since when (monotonic) it is full and begins there."""
         self._notified = threading.Event()
+        self._stopped_views: dict[str, Mapping[int, Cursor]] = {}
+        """The protected clients of each view that is stopped."""
         super().__init__(config, make_parser, meta, check_active, title)
         self._switch = SourceSwitch(self, self._meta)
 
@@ -146,6 +150,8 @@ class Instance(Main):
         self._log_writer = None
         if log is not None:
             self._log_writer = LogWriter(log, self.cursors, self.config, self._note_log, self._tend)
+            if self._stopped_views:
+                self._keep_for_views()
         self._restore()
         for view in self._open_views:
             view.attach()
@@ -282,6 +288,15 @@ class Instance(Main):
             await self._meta.close()
             for view in self.views:
                 await view.close()
+
+    def keep_for(self, view: str, protected: Mapping[int, Cursor]) -> None:
+        """See `Main.keep_for`."""
+        self._stopped_views[view] = protected
+        self._keep_for_views()
+
+    def _keep_for_views(self) -> None:
+        held = (cursor for view in self._stopped_views.values() for cursor in view.values())
+        self.cursors.protect_elsewhere(dict(enumerate(held, STOPPED)))
 
     @property
     def _serving(self) -> Parser | None:

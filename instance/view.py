@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from ..protocol.errors import SluiceError
 from ..store.commits import Commits
+from ..store.cursor import Cursor
 from ..store.cursors import Cursors
 from ..store.moves import Gate
 from ..store.ring import Ring
@@ -35,6 +36,10 @@ class Main(Serving):
         self.views: list[View] = []
         """Those that begin and end with it; to be added before it starts, or by `admit`."""
         super().__init__(config, make_parser, meta, check_active, title)
+
+    @abstractmethod
+    def keep_for(self, view: str, protected: Mapping[int, Cursor]) -> None:
+        """Let the log keep what protected clients of a view that is stopped still need."""
 
     @abstractmethod
     async def admit(self, view: "View") -> None:
@@ -127,6 +132,7 @@ class View(Serving):
         self.cursors.texts = self.config.main.passes_texts(self._filter)
         self._commits = Commits(self.cursors)
         self._restore()
+        main.keep_for(self.config.destination, {})  # its own cursors do that again
         self.cursors.keep_calls(self._last_calls)
         self._last_calls = {}
 
@@ -145,6 +151,8 @@ class View(Serving):
             self.main.views = [it for it in self.main.views if it is not self]
         try:
             if serves:
+                if self.main is not None:
+                    self.main.keep_for(self.config.destination, self.cursors.protected)
                 self.cursors.leave()
                 await self.settle()
         finally:

@@ -75,7 +75,7 @@ class _Shared:
     views: int = 0
     """How many have ever joined."""
     elsewhere: Mapping[int, Cursor] = field(default_factory=dict)
-    """The protected clients that another server serves."""
+    """The protected clients that are not served here: another server serves them, or their view is stopped."""
 
     def raise_to(self, epoch: int) -> None:
         """Give no id from here on that may have been given in an epoch before this one."""
@@ -160,6 +160,12 @@ class Cursors:
         Ids have 16 bits.
         """
         return (self._number << 16) + client_id
+
+    @property
+    def protected(self) -> dict[int, Cursor]:
+        """Where its protected clients are, by `key`."""
+        known = {self.key(it): subscriber for it, subscriber in self._subscribers.items() if subscriber.protected}
+        return {key: cursor for key, it in known.items() if (cursor := it.cursor) is not None}
 
     def leave(self) -> None:
         """End a view: from here on it holds nothing of the ring."""
@@ -388,7 +394,7 @@ class Cursors:
         return self.status(client_id)
 
     def protect_elsewhere(self, cursors: Mapping[int, Cursor]) -> None:
-        """Let the log on disk keep what protected clients of another server need, which are at these places."""
+        """Let the log on disk keep what protected clients need that are not served here, which are at these places."""
         self._shared.elsewhere = cursors
         self._hold()
 

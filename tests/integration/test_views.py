@@ -150,6 +150,33 @@ def test_a_stopped_view_holds_nothing_and_goes_on_where_it_was(sluice: Sluice, s
         assert take(view, 410) == orders(401, 410)
 
 
+@pytest.mark.extended
+def test_the_log_keeps_what_protected_clients_of_a_stopped_view_need(
+    sluice: Sluice, source: Server, schema: str
+) -> None:
+    settings = {"sluice__instance__store": "mixed", "sluice__instance__store__maxBytes": 1}
+    sluice.add(MAIN, source, canal__instance__filter__regex=rf"{schema}\\..*", **settings)
+    with (
+        source.variable("binlog_row_metadata", "FULL"),
+        sluice.reading(),
+        sluice.client(name=MAIN) as main,
+        sluice.client(name=VIEW) as view,
+    ):
+        main.subscribe()
+        view.subscribe(protect=True)
+        insert(source, schema, 1, 1)
+        take(view, 1)
+        sluice.call("POST", f"/{VIEW}/stop")
+        insert(source, schema, 2, 500, 4000)
+        assert ("orders", 500) in take(main, 500)
+        eventually(lambda: sluice.destination(MAIN)["log"]["files"] > 2, lambda: sluice.destination(MAIN)["log"])
+        assert sluice.call("POST", f"/{MAIN}/log/prune?bytes=0") == []
+        source.query("FLUSH BINARY LOGS")
+        source.purge_binlogs(str(source.query("SHOW BINARY LOGS")[-1][0]))
+        sluice.call("POST", f"/{VIEW}/start")
+        assert take(view, 500) == orders(2, 500)
+
+
 def test_views_end_and_begin_with_their_destination(sluice: Sluice, source: Server, schema: str) -> None:
     sluice.configure("idle", sluice__instance__route=MAIN)
     with sluice.reading(), sluice.client(name=VIEW) as view:

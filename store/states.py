@@ -75,6 +75,11 @@ class Ahead(_Waiting):
     def _leave(self, stream: Stream, error: SluiceError) -> "State":
         if stream.catches_up:
             return Behind(self.track, self.resume, self.gtids)
+        if isinstance(error, SourceChangedError):
+            error = SourceChangedError(
+                f"{error}. By its GTIDs it could go on with a catch-up reader, and sluice.instance.catchUp.readers is"
+                " 0: set that to 1 or more"
+            )
         return Gone(self.track, error, self.resume)
 
 

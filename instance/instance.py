@@ -123,7 +123,7 @@ class Instance(Main):
 
     async def _begin(self, epoch: int, earlier: Cursors | None = None) -> None:
         """Serve clients; ``earlier`` have served them before in the same epoch."""
-        log = await asyncio.to_thread(open_log, self.config) if self.config.has_log else None
+        log = await asyncio.to_thread(open_log, self.config, self._meta.source) if self.config.has_log else None
         try:
             if self.check_active is not None and earlier is not None:  # it may have been given up meanwhile
                 self.check_active()

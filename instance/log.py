@@ -26,6 +26,7 @@ from ..store.track import ONE
 from .config import InstanceConfig
 from .context import current_destination
 from .files import make_private_folder
+from .meta.base import InUse
 from .source import Feed, FeedFactory
 
 logger = logging.getLogger(__name__)
@@ -46,13 +47,17 @@ COMPRESSING: Final = ThreadPoolExecutor(1, "log compression")
 """For all logs of the process, so that it takes one core at most."""
 
 
-def open_log(config: InstanceConfig) -> Log:
-    """Open the log of a destination. Raises ConfigError when it cannot be used."""
+def open_log(config: InstanceConfig, source: InUse | None = None) -> Log:
+    """Open the log of a destination, without what was read of a source after it was left for another one.
+
+    Raises ConfigError when it cannot be used.
+    """
+    until = Position.parse(source.since) if source is not None and source.since else None
     limits = Limits(config.store_max_bytes, config.store_max_age * 3600.0, config.store_min_free)
     folder = config.log_folder
     try:
         make_private_folder(folder)
-        return Log(folder, config.destination, limits, shows_synced=config.store == "file")
+        return Log(folder, config.destination, limits, shows_synced=config.store == "file", until=until)
     except (OSError, LogError) as error:
         raise ConfigError(f"the log in {folder} (sluice.instance.store.dir) cannot be used: {error}") from error
 
@@ -102,11 +107,12 @@ class LogWriter:
             return None
         place = None if oldest is None else oldest.position
         if oldest is not None and place is not None:
+            is_late = oldest.timestamp / 1000 - self.log.written > FAR
             if not place.is_comparable(end):  # of another source; what the log has from there on goes up to its end
                 is_before = self.log.covers(place) or has_executed(self.log.executed, oldest.gtid)
-                return Cursor.at(end, self.log.executed) if self.log.executed and is_before else None
-            is_far = oldest.timestamp / 1000 - self.log.written > FAR and place.file_key != end.file_key
-            if place > end and is_far:
+                goes_on = self.log.executed and (is_before or not is_late)
+                return Cursor.at(end, self.log.executed) if goes_on else None
+            if place > end and is_late and place.file_key != end.file_key:
                 return None
         return Cursor.at(end, self.log.executed)
 

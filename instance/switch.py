@@ -312,7 +312,11 @@ class SourceSwitch:
                 else f"a transaction was read in part, and without GTIDs the stream cannot go on inside it at {wanted}:"
                 " switch again when the rest has come, or set gtid_mode = ON at both servers"
             )
-        chosen = InUse(wanted, str(Transactions.parse(accepted).with_(lost)))
+        since = before.since if before is not None else ""
+        if wanted != destination.config.in_use:
+            end = destination.cursors.track.last_boundary() or destination.log_end()
+            since = str(end.position) if config.has_log and end is not None and end.position is not None else ""
+        chosen = InUse(wanted, str(Transactions.parse(accepted).with_(lost)), since)
         try:
             await self._meta.keep_source(chosen, destination.cursors.epoch)
         except OSError as error:

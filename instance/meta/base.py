@@ -20,6 +20,8 @@ class InUse:
     """``host:port``"""
     accepted: str = ""
     """Transactions that it may lack although they were delivered: `sluice.protocol.gtid.Transactions` as text."""
+    since: str = ""
+    """The position up to which the one before was read; empty if that is unknown."""
 
     @property
     def host_and_port(self) -> tuple[str, int]:

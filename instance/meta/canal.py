@@ -109,14 +109,18 @@ def read_protection(ours: dict[str, str]) -> bool:
 
 def source_keys(source: InUse | None) -> dict[str, Any]:
     """Return our key that says which of several servers is read."""
-    return {} if source is None else {"source": {"accepted": source.accepted, "address": source.address}}
+    if source is None:
+        return {}
+    since = {"since": source.since} if source.since else {}
+    return {"source": {"accepted": source.accepted, "address": source.address, **since}}
 
 
 def read_source(ours: dict[str, Any]) -> InUse | None:
     """Read which of several servers is read. Raises one of `MALFORMED` if that is something else."""
     if "source" not in ours:
         return None
-    found = InUse(str(ours["source"]["address"]), str(ours["source"]["accepted"]))
+    since = str(ours["source"].get("since", ""))
+    found = InUse(str(ours["source"]["address"]), str(ours["source"]["accepted"]), since and str(Position.parse(since)))
     if not 0 < found.host_and_port[1] < 1 << 16:
         raise ValueError(f"not the address of a source: {found.address!r}")
     return found

@@ -223,11 +223,12 @@ class Log:
         *,
         file_size: int | None = None,
         shows_synced: bool = False,
+        until: Position | None = None,
     ) -> None:
         """Open the log, or make an empty one. The folder has to exist.
 
-        ``shows_synced``: nobody reads what a power loss could still take. Raises LogError when the log cannot be used,
-        and OSError.
+        ``shows_synced``: nobody reads what a power loss could still take. ``until``: what comes after this place of the
+        last source is taken away. Raises LogError when the log cannot be used, and OSError.
         """
         self.folder = folder
         self._destination = destination
@@ -251,7 +252,7 @@ class Log:
         """The numbers of the files that are damaged, so that they stay as they are."""
         self._lock = self._take_lock()
         try:
-            self._load()
+            self._load(until)
         except BaseException:
             self._release()
             raise
@@ -763,7 +764,7 @@ class Log:
             raise LogError(f"another process uses the log in {self.folder}: stop it") from None
         return lock
 
-    def _load(self) -> None:
+    def _load(self, until: Position | None) -> None:
         paths = _paths(self.folder)
         for path in paths:
             try:
@@ -782,11 +783,22 @@ class Log:
             for path in self.folder.glob(f"[0-9]*{ending}"):
                 if ending == UNFINISHED or path.with_suffix(".log") not in paths:  # a crash has left it
                     path.unlink()
+        while until is not None and self._files and self._is_after(self._files[-1], until):
+            logger.warning("%s is removed: what the log has after %s was not delivered", self._files[-1].path, until)
+            _remove(self._files.pop().path)
         if self._files:
-            self._reopen(self._files[-1])
+            self._reopen(self._files[-1], until)
 
-    def _reopen(self, file: File) -> None:
-        """Check all blocks of the last file, cut what is not whole, make its index again, and go on writing there."""
+    def _is_after(self, file: File, until: Position) -> bool:
+        """Whether a file has only what comes after a place, or is the last one and compressed: that is not cut."""
+        start = file.head.start
+        return start.is_comparable(until) and (start >= until or (file.is_compressed and file.end > until))
+
+    def _reopen(self, file: File, until: Position | None) -> None:
+        """Check all blocks of the last file, cut what is not whole, make its index again, and go on writing there.
+
+        What comes after the place ``until`` is cut, too.
+        """
         fd = os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
         try:
             index_fd = os.open(file.index, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -796,10 +808,14 @@ class Log:
         executed = None if file.head.executed is None else parse_gtids(file.head.executed)
         writing = self._writing = _Writing(fd, index_fd, 0, executed=executed)
         lines, pending = [], list[Words]()
+        file.end = file.head.start
         whole, pending_lines = file.first, list[bytes]()
         try:
             for block in scan(fd, file.first, file.path):
                 words = words_of(block, file.path)
+                if until is not None and words.to.is_comparable(until) and words.to > until:
+                    logger.warning("%s is cut: what the log has after %s was not delivered", file.path, until)
+                    break
                 pending.append(words)
                 pending_lines.append(index_line(block.offset, block.end, words.from_, words.to))
                 if words.boundary:

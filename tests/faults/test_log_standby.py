@@ -142,3 +142,39 @@ def test_protected_clients_lose_nothing_when_source_and_server_change_and_the_so
         present.kill()
         assert active() is former
         assert rows_of(former.client(2), last + 1) == list(range(1, last + 2))
+
+
+def test_the_log_of_a_server_that_stands_by_lacks_what_the_former_source_wrote_after_it_was_left(
+    tmp_path: Path, own_zookeeper: ZooKeeper, sources: Sources
+) -> None:
+    servers = [Sluice(tmp_path / name) for name in "ab"]
+    with ExitStack() as stack:
+        for server in servers:
+            server.settings |= {"canal__zkServers": own_zookeeper.hosts, "sluice__ha__sessionTimeout": 2}
+            configure(server, sources, **SETTINGS, sluice__instance__store__standby="true")
+            stack.callback(server.__exit__)
+            server.start()
+
+        def states() -> list[str]:
+            return [state(it, "shop") for it in servers]
+
+        def settled() -> bool:
+            return sorted(states()) == ["running", "standby"] and len({str(logged(it)) for it in servers}) == 1
+
+        eventually(lambda: "running" in states(), states)
+        former = servers[states().index("running")]
+        present = servers[1 - servers.index(former)]
+        former.client(1).subscribe(protect=True)
+        insert(sources.first, *range(1, 6))
+        eventually(settled, lambda: (states(), [logged(it) for it in servers]))
+        sources.promote(sources.second)
+        ((_, end),) = logged(present)
+        switch(former)
+        insert(sources.first, 666)  # it goes its own way
+        eventually(lambda: logged(present)[-1][1] != end, "who stands by still reads it, or has left it")
+        insert(sources.second, 6, 7)
+        eventually(settled, lambda: (states(), [logged(it) for it in servers]))
+        assert len(logged(present)) == 1, "it has no gap"
+        former.kill()
+        eventually(lambda: state(present, "shop") == "running", states)
+        assert rows_of(present.client(1), 7) == list(range(1, 8))

@@ -673,6 +673,24 @@ def test_it_is_estimated_when_the_limits_reach_a_place(source: Source, folder: P
         assert abs(at - now) < 10, "at once"
 
 
+@pytest.mark.parametrize("count", [12, 20, 30])
+def test_what_was_read_of_a_source_after_it_was_left_is_taken_away(source: Source, folder: Path, count: int) -> None:
+    with opened(folder, file_size=1000) as log:
+        log.begin(source.place(1), executed(0), SHAPE)
+        source.put(count)
+        log.append(source.pieces())
+        assert len(log.extent.files) > 2
+    with Log(folder, "shop", Limits(), file_size=1000, until=source.place(11)) as log:
+        assert (log.end, log.executed) == (source.place(11), executed(10))
+        assert log.extent.stretches == [(source.place(1), source.place(11))]
+        log.begin(source.place(11), executed(10), SHAPE)
+        assert len(log.extent.stretches) == 1
+    elsewhere = Position("other", "bin.000001", 7, 4, 0)
+    for until in (elsewhere, source.place(40), None):
+        with Log(folder, "shop", Limits(), file_size=1000, until=until) as log:
+            assert log.end == source.place(11)
+
+
 def test_where_it_begins_again_after_a_place_is_known(source: Source, folder: Path) -> None:
     with opened(folder, file_size=1000) as log:
         log.begin(source.place(5), None, SHAPE)

@@ -423,7 +423,7 @@ async def test_a_file_is_on_disk_before_it_takes_the_place_of_the_old_one_and_it
 
 
 async def test_which_of_several_sources_is_read_is_kept_and_cursors_are_of_that(tmp_path: Path) -> None:
-    chosen = InUse("db2:3307", "0-1-4-5")
+    chosen = InUse("db2:3307", "0-1-4-5", "1/bin.000001@1700000000:4:0")
     async with opened(tmp_path) as (store, epoch, _):
         assert store.source is None
         await store.write(Changes({1001: CLIENT}), epoch)

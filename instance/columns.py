@@ -9,7 +9,8 @@ class SourceColumn:
 
     ``mysql_type`` is the type as ``information_schema.COLUMNS.COLUMN_TYPE`` writes it (``bigint(20) unsigned``,
     ``varchar(32)``, ``enum('a','b')``). ``charset`` is the MySQL name of the character set (``utf8mb4``, ``latin1``) of
-    a text column, None for all others. ``is_key`` says that the column is part of the primary key.
+    a text column, None for all others. ``is_key`` says that the column is part of the primary key. ``name`` is empty
+    for a column that the server keeps for an index of its own and does not show: it is not delivered.
     """
 
     name: str

@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from sluice.protocol import props
+from sluice.protocol.canal.entry_pb2 import EventType
 from sluice.protocol.errors import UnknownTableError
 from tests.conftest import Database
+from tests.delivery import deliver, end_of_binlog, transcript
 from tests.reading import Reading, config
 from tests.servers import Server
 
@@ -65,14 +68,74 @@ def test_generated_and_invisible_columns_are_columns(
         assert reading.rows() == [f"INSERT {schema}.t {row}"]
 
 
-def test_a_functional_index_adds_no_column(mysql97: Server, database: Database, tmp_path: Path) -> None:
-    name = database(mysql97)
-    with Reading(config(mysql97, tmp_path)) as reading:
+OLD_METADATA = [pytest.param("mysql80", it, marks=pytest.mark.extended) for it in ("MINIMAL", "FULL")]
+
+
+@pytest.mark.parametrize(("name", "metadata"), [("mysql97", "MINIMAL"), *OLD_METADATA])
+def test_a_functional_index_adds_no_column(
+    request: pytest.FixtureRequest, database: Database, tmp_path: Path, name: str, metadata: str
+) -> None:
+    server: Server = request.getfixturevalue(name)
+    schema = database(server)
+    server.query("CREATE TABLE before_it (id INT PRIMARY KEY, v INT, INDEX ((v + 1)))", database=schema)
+    with server.variable("binlog_row_metadata", metadata), Reading(config(server, tmp_path)) as reading:
         reading.wait(lambda: reading.running)
-        mysql97.query("CREATE TABLE t (id INT PRIMARY KEY, v INT, INDEX ((v + 1)))", database=name)
-        mysql97.query("INSERT INTO t VALUES (1, 2)", database=name)
-        reading.wait_for(f"INSERT {name}.t ")
-        assert reading.rows() == [f"INSERT {name}.t 1,2"]
+        server.query("CREATE TABLE t (id INT PRIMARY KEY, v INT, INDEX ((v + 1)), UNIQUE ((v * 2)))", database=schema)
+        for table in ("before_it", "t"):
+            server.query(f"INSERT INTO {table} VALUES (1, 2)", database=schema)
+        server.query("UPDATE t SET v = 3", database=schema)
+        reading.wait_for(f"UPDATE {schema}.t 1,3")
+        server.query("ALTER TABLE t ADD x INT", database=schema)
+        server.query("UPDATE t SET x = 4", database=schema)
+        reading.wait_for(f"UPDATE {schema}.t 1,3,4")
+        assert reading.rows() == [
+            f"INSERT {schema}.before_it 1,2",
+            f"INSERT {schema}.t 1,2",
+            f"UPDATE {schema}.t 1,3",
+            f"UPDATE {schema}.t 1,3,4",
+        ]
+
+
+@pytest.mark.parametrize("metadata", ["NO_LOG", "FULL"])
+@pytest.mark.parametrize("name", ["mariadb118", pytest.param("mariadb1011", marks=pytest.mark.extended)])
+def test_a_unique_by_a_hash_adds_no_column(
+    request: pytest.FixtureRequest, database: Database, tmp_path: Path, name: str, metadata: str
+) -> None:
+    server: Server = request.getfixturevalue(name)
+    schema = database(server)
+    server.query("CREATE TABLE before_it (id INT PRIMARY KEY, b BLOB, UNIQUE (b))", database=schema)
+    with server.variable("binlog_row_metadata", metadata), Reading(config(server, tmp_path)) as reading:
+        reading.wait(lambda: reading.running)
+        for statement in (
+            "CREATE TABLE t (DB_ROW_HASH_1 BIGINT, v TEXT, n INT, UNIQUE (v), UNIQUE (n) USING HASH)",
+            "CREATE TABLE shown (v INT, DB_ROW_HASH_1 BIGINT)",
+            "CREATE TABLE versioned (v TEXT UNIQUE) WITH SYSTEM VERSIONING",
+            "INSERT INTO before_it VALUES (1, 'b')",
+            "INSERT INTO t VALUES (7, 'a', 1)",
+            "UPDATE t SET n = 2",
+        ):
+            server.query(statement, database=schema)
+        reading.wait_for(f"UPDATE {schema}.t 7,a,2")
+        for statement in (
+            "ALTER TABLE t DROP INDEX n",
+            "UPDATE t SET n = 3",
+            "INSERT INTO shown VALUES (1, 8)",
+            "INSERT INTO versioned VALUES ('v')",
+            "DELETE FROM t",
+        ):
+            server.query(statement, database=schema)
+        reading.wait_for(f"DELETE {schema}.t ")
+        rows = reading.rows()
+        assert len(rows.pop(-2).split(",")) == 3  # the value, and from when and until when it is so
+        assert rows == [
+            f"INSERT {schema}.before_it 1,b",
+            f"INSERT {schema}.t 7,a,1",
+            f"UPDATE {schema}.t 7,a,2",
+            f"UPDATE {schema}.t 7,a,3",
+            f"INSERT {schema}.shown 1,8",
+            f"DELETE {schema}.t 7,a,3",
+        ]
+        assert not [it for entry in reading.entries() for it in entry.header.props if it.key == props.SCHEMA]
 
 
 def test_a_generated_primary_key_is_a_column(mysql97: Server, database: Database, tmp_path: Path) -> None:
@@ -118,3 +181,24 @@ def test_columns_are_told_as_they_are_now_without_those_that_are_filtered_out(
         assert (b.name, b.is_key) == ("b", False)
         with pytest.raises(UnknownTableError, match="is unknown to"):
             reading.parser.columns(schema, "T")
+
+
+@pytest.mark.parametrize(
+    ("name", "definition"),
+    [
+        ("mariadb118", "id INT PRIMARY KEY, v BLOB, UNIQUE (v)"),
+        pytest.param("mysql80", "id INT PRIMARY KEY, v INT, INDEX ((v + 1))", marks=pytest.mark.extended),
+    ],
+)
+def test_columns_that_the_source_no_longer_keeps_for_an_index_are_left_out_with_a_flag(
+    request: pytest.FixtureRequest, database: Database, tmp_path: Path, name: str, definition: str
+) -> None:
+    server: Server = request.getfixturevalue(name)
+    schema = database(server)
+    file, offset = end_of_binlog(server)
+    for statement in (f"CREATE TABLE t ({definition})", "INSERT INTO t VALUES (1, 2)", "DROP TABLE t"):
+        server.query(statement, database=schema)
+    with deliver(server, tmp_path, master_journal_name=file, master_position=offset) as delivery:
+        (row,) = [entry for entry in delivery.read() if entry.header.eventType == EventType.INSERT]
+    assert transcript([row]) == ["INSERT t 1,2"]
+    assert {it.key: it.value for it in row.header.props}[props.SCHEMA] == props.FROM_THE_FUTURE

@@ -6,15 +6,17 @@ which its rows were written: see `TableSchema.altered` and `Schemas.forget`.
 
 import contextlib
 import logging
+import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, Protocol
 
 from ....protocol.errors import DecodeError, SourceError, UnknownTableError
+from ....protocol.identifiers import quote_table
 from ....protocol.position import Position, file_number
 from ....store.cursor import Cursor
 from ...columns import SourceColumn
@@ -59,6 +61,8 @@ class TableSchema:
     """Why these are not the columns that statements have made; "" if nothing else was known."""
     is_uncertain: bool = False
     """A column may have another type, and nobody knows."""
+    unnamed: tuple[int, ...] = ()
+    """For each column that the server may keep for an index and does not show: how many that it shows come before."""
 
     def is_younger(self, timestamp: int, at: Position | None) -> bool:
         """Whether the table may have been altered after the Unix time `timestamp`, so that older rows may not fit.
@@ -109,6 +113,24 @@ _COLUMNS: Final = (
     "SELECT column_name, column_type, character_set_name, extra FROM information_schema.columns"
     " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
 )
+_HASHES: Final = (
+    "SELECT COUNT(DISTINCT index_name) FROM information_schema.statistics"
+    " WHERE table_schema = %s AND table_name = %s AND index_type = 'HASH' AND non_unique = 0"
+)
+"""MariaDB keeps one in a column where a UNIQUE cannot be a key, or is to be USING HASH."""
+_EXPRESSIONS: Final = (
+    "SELECT COUNT(*) FROM information_schema.statistics"
+    " WHERE table_schema = %s AND table_name = %s AND expression IS NOT NULL"
+)
+"""MySQL keeps the values of each in a column; 8.0.15 has it in its TABLE_MAP events, though not in rows."""
+_FIRST_EXPRESSIONS: Final = (8, 0, 13)
+_WITHOUT_EXPRESSIONS: Final = (8, 1)
+"""From this MySQL on, at the latest, the events do not have them."""
+_UNNAMED: Final = {
+    True: re.compile(r"DB_ROW_HASH_[0-9]+"),
+    False: re.compile(r"[0-9a-f]{32}|!hidden!.*"),
+}
+"""What MariaDB, or MySQL, calls such columns in full metadata."""
 _COLLATIONS: Final = (
     "SELECT column_name, collation_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
 )
@@ -261,7 +283,22 @@ class InformationSchema:
             name=(its_schema, its_name),
             table=found if kind == "BASE TABLE" else None,
             is_uncertain=found.has_lost_labels,
+            unnamed=self._unnamed(connection, schema, table, [it.name for it in found.columns]),
         )
+
+    def _unnamed(self, connection: Connection, schema: str, table: str, shown: Sequence[str]) -> tuple[int, ...]:
+        facts = connection.facts
+        if facts.mariadb:
+            ((hashes,),) = connection.query(_HASHES, (schema, table), row=(number,))
+            return (len(shown),) * int(hashes)
+        if facts.version < _FIRST_EXPRESSIONS or connection.query(_EXPRESSIONS, (schema, table), row=(number,)) == [
+            (0,)
+        ]:
+            return ()
+        sql = f"SHOW EXTENDED COLUMNS FROM {quote_table(schema, table)}"
+        names = [name for name, *_ in connection.query(sql, row=(text, text, text, text, optional_text, text))]
+        its = [it for it in names if it in shown or _UNNAMED[False].fullmatch(it)]
+        return tuple(sum(name in shown for name in its[:place]) for place, it in enumerate(its) if it not in shown)
 
     def tables(self) -> list[tuple[str, str]]:
         """Return schema and name of the current tables, except those of the server itself. Raises SourceError."""
@@ -368,26 +405,78 @@ class Schemas:
         """
         if table_map.has_names:
             table_map = self._with_signs(table_map, timestamp)
-            return self._with_open_types(table_map, table_map.columns(charsets), timestamp, at)
+            columns = self._without_names(table_map, table_map.columns(charsets), timestamp)
+            return self._with_open_types(table_map, columns, timestamp, at)
         self._settle(at)
         state = self._catalog.get(table_map.schema, table_map.table)
         if isinstance(state, Table) and not self._catalog.only_open:
             self._warn_of_labels(table_map, at, is_uncertain=state.has_lost_labels)
-            return TableSchema(state.source_columns(), is_uncertain=state.has_lost_labels)
+            found = TableSchema(state.source_columns(), is_uncertain=state.has_lost_labels)
+            self._add_unnamed(table_map, found, timestamp, at)
+            return found
         key = self._key(table_map.schema, table_map.table)
         if self._source is None:
             raise MissingColumnsError(table_map, at, self._contradicted.get(key, ""))
         known = self._asked.get(key)
         if known is not None:
-            known.columns += _hidden_columns(table_map, known.columns)
+            known.columns = _with_hidden(table_map, known)
         if known is None or len(known.columns) != len(table_map.types):
             known = self._source.fetch(table_map.schema, table_map.table, timestamp)
             self._asked[key] = known
-            known.columns += _hidden_columns(table_map, known.columns)
+            known.columns = _with_hidden(table_map, known)
         self._warn_of_labels(table_map, at, is_uncertain=known.is_uncertain)
         known.first_use = known.first_use or at
         known.contradiction = self._contradicted.get(key, "")
         return known
+
+    def _add_unnamed(self, table_map: TableMap, known: TableSchema, timestamp: int, at: Position | None) -> None:
+        """Add columns of the server's own to those that statements have made, as the source has them.
+
+        If it has not, the last ones are taken for them where a server may have them, and what is known is uncertain.
+        """
+        if len(known.columns) >= len(table_map.types):
+            return
+        now = None
+        if self._source is not None:
+            with contextlib.suppress(DecodeError):
+                now = self._source.fetch(table_map.schema, table_map.table, timestamp)
+        if now is not None:
+            if len(now.columns) == len(table_map.types):  # a DDL left no trace in the binlog
+                return
+            if [it.name.lower() for it in now.columns] == [
+                it.name.lower() for it in known.columns if it not in ROW_TIMES
+            ]:
+                known.unnamed = now.unnamed
+        shown = len(known.columns)
+        known.columns = _with_unnamed(table_map, known.columns, known.unnamed)
+        missing = len(table_map.types) - len(known.columns)
+        if missing and (self._dialect.mariadb or _FIRST_EXPRESSIONS <= self._dialect.version < _WITHOUT_EXPRESSIONS):
+            known.columns = _with_unnamed(table_map, known.columns, (shown,) * missing)
+            known.is_uncertain = True
+            self._warn_of_unnamed(table_map, at, missing)
+
+    def _warn_of_unnamed(self, table_map: TableMap, at: Position | None, count: int) -> None:
+        key = self._key(table_map.schema, table_map.table)
+        if key not in self._uncertain:
+            self._uncertain.add(key)
+            logger.warning(
+                "schema-from-the-future: %s.%s at %s has %s more columns than its statements say: the last ones are"
+                " left out as those that the server keeps for a UNIQUE by a hash (MariaDB) or for indexes of"
+                " expressions (MySQL), but the source does not say so now, and the rows are flagged; set"
+                " binlog_row_metadata=FULL on the source to rule this out",
+                table_map.schema,
+                table_map.table,
+                at,
+                count,
+            )
+
+    def _without_names(self, table_map: TableMap, columns: list[SourceColumn], timestamp: int) -> list[SourceColumn]:
+        """Take the names from columns that the server keeps for indexes."""
+        pattern = _UNNAMED[self._dialect.mariadb]
+        if not any(pattern.fullmatch(it.name) for it in columns):
+            return columns
+        shown = {it.name for it in self._known_columns(table_map, timestamp)}
+        return [replace(it, name="") if pattern.fullmatch(it.name) and it.name not in shown else it for it in columns]
 
     def _warn_of_labels(self, table_map: TableMap, at: Position | None, *, is_uncertain: bool) -> None:
         key = self._key(table_map.schema, table_map.table)
@@ -653,10 +742,33 @@ _INET4: Final = (10, 10)
 """The MariaDB that has INET4; INET6 is as old as full metadata, UUID is of 10.7."""
 
 
-def _hidden_columns(table_map: TableMap, columns: list[SourceColumn]) -> tuple[SourceColumn, ...]:
-    """Return the two columns that MariaDB's WITH SYSTEM VERSIONING adds and information_schema does not show."""
-    extra = table_map.types[len(columns) :]
-    return ROW_TIMES if extra == (Type.TIMESTAMP2, Type.TIMESTAMP2) else ()
+def _with_hidden(table_map: TableMap, known: TableSchema) -> list[SourceColumn]:
+    """Return the columns of a table as the source has it, with those that information_schema does not show.
+
+    MariaDB's WITH SYSTEM VERSIONING adds two, and servers add some for indexes.
+    """
+    columns = known.columns
+    extra = table_map.types[len(columns) : len(columns) + len(ROW_TIMES)]
+    if table_map.mariadb and extra == (Type.TIMESTAMP2, Type.TIMESTAMP2):
+        columns = [*columns, *ROW_TIMES]
+    return _with_unnamed(table_map, columns, known.unnamed)
+
+
+def _with_unnamed(table_map: TableMap, columns: list[SourceColumn], unnamed: Sequence[int]) -> list[SourceColumn]:
+    """Return the columns with those that a server keeps for indexes, if they fit: see `TableSchema.unnamed`."""
+    missing = len(table_map.types) - len(columns)
+    if table_map.mariadb:  # all are at the end; a table in memory has none
+        places = list(range(len(columns), len(table_map.types)))
+        fits = missing <= len(unnamed) and all(table_map.types[it] == Type.LONGLONG for it in places)
+    else:
+        places = [before + number for number, before in enumerate(unnamed)]
+        fits = missing == len(unnamed)
+    if not fits:
+        return columns
+    found = list(columns)
+    for place in places:
+        found.insert(place, SourceColumn("", table_map.type_text(place, None, {})))
+    return found
 
 
 KEPT: Final = 60.0

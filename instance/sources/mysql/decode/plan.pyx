@@ -318,7 +318,9 @@ cdef class TablePlan:
                 null = SqlType.OTHER
                 planned.is_json = True
         name = column.name.upper()
-        if options.fields is not None:
+        if not name:
+            planned.is_delivered = False
+        elif options.fields is not None:
             planned.is_delivered = name in options.fields
         else:
             planned.is_delivered = name not in options.black_fields

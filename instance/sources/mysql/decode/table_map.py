@@ -403,11 +403,14 @@ class TableMap:
                 charset = charsets.get(collation)
                 if charset is None:
                     raise DecodeError(f"{self.schema}.{self.table}.{name} has the unknown collation {collation}")
-            columns.append(SourceColumn(name, self._type_text(i, charset, charsets), charset, i in self.primary_key))
+            columns.append(SourceColumn(name, self.type_text(i, charset, charsets), charset, i in self.primary_key))
         return columns
 
-    def _type_text(self, i: int, charset: str | None, charsets: Mapping[int, str]) -> str:
-        """Compose the type as information_schema.COLUMN_TYPE of MySQL 8 or MariaDB writes it."""
+    def type_text(self, i: int, charset: str | None, charsets: Mapping[int, str]) -> str:
+        """Compose the type of a column as information_schema.COLUMN_TYPE of MySQL 8 or MariaDB writes it.
+
+        Raises DecodeError when the type is unknown.
+        """
         kind, meta = self.types[i], self.metas[i]
         is_unsigned = self.unsigned is not None and self.unsigned[i]
         unsigned = " unsigned" if is_unsigned else ""

@@ -8,9 +8,9 @@ from sluice.protocol import props
 from sluice.protocol.canal.entry_pb2 import EventType
 from sluice.protocol.errors import UnknownTableError
 from tests.conftest import Database
-from tests.delivery import deliver, end_of_binlog, transcript
+from tests.delivery import deliver, end_of_binlog, rows_of, transcript, values
 from tests.reading import Reading, config
-from tests.servers import Server
+from tests.servers import ALL, CI, Server
 
 
 @pytest.mark.parametrize("metadata", ["NO_LOG", "FULL"])
@@ -184,14 +184,20 @@ def test_columns_are_told_as_they_are_now_without_those_that_are_filtered_out(
 
 
 @pytest.mark.parametrize(
-    ("name", "definition"),
+    ("name", "definition", "said"),
     [
-        ("mariadb118", "id INT PRIMARY KEY, v BLOB, UNIQUE (v)"),
-        pytest.param("mysql80", "id INT PRIMARY KEY, v INT, INDEX ((v + 1))", marks=pytest.mark.extended),
+        ("mariadb118", "id INT PRIMARY KEY, v BLOB, UNIQUE (v)", []),
+        pytest.param(
+            "mysql80",
+            "id INT PRIMARY KEY, v INT, INDEX ((v + 1))",
+            [props.FROM_THE_FUTURE],
+            marks=pytest.mark.extended,
+            id="mysql80",
+        ),
     ],
 )
-def test_columns_that_the_source_no_longer_keeps_for_an_index_are_left_out_with_a_flag(
-    request: pytest.FixtureRequest, database: Database, tmp_path: Path, name: str, definition: str
+def test_columns_that_the_source_no_longer_keeps_for_an_index_are_left_out_with_a_flag_unless_the_history_has_them(
+    request: pytest.FixtureRequest, database: Database, tmp_path: Path, name: str, definition: str, said: list[str]
 ) -> None:
     server: Server = request.getfixturevalue(name)
     schema = database(server)
@@ -201,4 +207,34 @@ def test_columns_that_the_source_no_longer_keeps_for_an_index_are_left_out_with_
     with deliver(server, tmp_path, master_journal_name=file, master_position=offset) as delivery:
         (row,) = [entry for entry in delivery.read() if entry.header.eventType == EventType.INSERT]
     assert transcript([row]) == ["INSERT t 1,2"]
-    assert {it.key: it.value for it in row.header.props}[props.SCHEMA] == props.FROM_THE_FUTURE
+    assert [it.value for it in row.header.props if it.key == props.SCHEMA] == said
+
+
+OLDER = [pytest.param(name, marks=pytest.mark.extended) for name in ALL if name not in CI]
+
+
+@pytest.mark.parametrize("name", [*CI, *OLDER])
+def test_a_table_made_by_a_query_is_known_to_who_comes_late(
+    request: pytest.FixtureRequest, database: Database, tmp_path: Path, name: str
+) -> None:
+    server: Server = request.getfixturevalue(name)
+    schema = database(server)
+    file, offset = end_of_binlog(server)
+    again = "CREATE OR REPLACE TABLE made" if server.mariadb else "CREATE TABLE other"
+    for statement in (
+        "CREATE TABLE first (a INT, b BLOB)",
+        "CREATE TABLE made (x INT) SELECT a + 1 AS c, b FROM first",
+        "INSERT INTO made VALUES (1, 2, 'three')",
+        "DROP TABLE IF EXISTS other",
+        f"{again} SELECT b AS y, a FROM first",
+        f"INSERT INTO {again.rsplit(' ', maxsplit=1)[-1]} VALUES ('four', 5)",
+        "DROP TABLE IF EXISTS made, other",
+    ):
+        server.query(statement, database=schema)
+    with deliver(server, tmp_path, master_journal_name=file, master_position=offset) as delivery:
+        rows = [(entry, change) for entry in delivery.read() for _, change in rows_of([entry]) if change.rowDatas]
+    assert [values(row.afterColumns) for _, change in rows for row in change.rowDatas] == [
+        {"x": "1", "c": "2", "b": "three"},
+        {"y": "four", "a": "5"},
+    ]
+    assert not [it for entry, _ in rows for it in entry.header.props if it.key == props.SCHEMA]

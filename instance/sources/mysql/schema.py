@@ -167,8 +167,8 @@ _NAMES: Final = (
     "SELECT table_schema, table_name, table_type, table_collation FROM information_schema.tables ORDER BY table_schema"
 )
 _ALL_KEYS: Final = (
-    "SELECT table_name, column_name FROM information_schema.statistics"
-    " WHERE table_schema = %s AND index_name = 'PRIMARY' ORDER BY table_name, seq_in_index"
+    "SELECT table_name, column_name, index_name FROM information_schema.statistics"
+    " WHERE table_schema = %s AND non_unique = 0 AND column_name IS NOT NULL ORDER BY table_name, seq_in_index"
 )
 _ALL_COLUMNS: Final = (
     "SELECT table_name, column_name, column_type, character_set_name, extra FROM information_schema.columns"
@@ -221,13 +221,20 @@ def _tables(
     connection: Connection, schema: str, kinds: Mapping[str, tuple[str, str | None]]
 ) -> Iterator[tuple[str, Table]]:
     """Give the plain tables of a database."""
-    keys = connection.query(_ALL_KEYS, (schema,), row=(text, text))
+    keys = connection.query(_ALL_KEYS, (schema,), row=(text, text, text))
     columns = connection.query(_ALL_COLUMNS, (schema,), row=(text, text, text, optional_text, text))
-    key = {table: tuple(name for _, name in its) for table, its in groupby(keys, itemgetter(0))}
+    key: dict[str, tuple[str, ...]] = {}
+    unique = set()
+    for table, name, index in keys:
+        if index == "PRIMARY":
+            key[table] = (*key.get(table, ()), name)
+        else:
+            unique.add(table)
     for table, its in groupby(columns, itemgetter(0)):
         kind, collation = kinds.get(table, ("", None))
         if kind == "BASE TABLE":
-            yield table, _table([it[1:] for it in its], key.get(table, ()), collation)
+            found = _table([it[1:] for it in its], key.get(table, ()), collation)
+            yield table, replace(found, unique=table in unique)
 
 
 def _table(rows: Iterable[tuple[str, str, str | None, str]], key: tuple[str, ...], collation: str | None) -> Table:
@@ -276,14 +283,15 @@ class InformationSchema:
         altered, its_schema, its_name, kind, collation = times[0]
         file, offset, _ = connection.end_of_binlog()
         found = _table(rows, tuple(name for (name,) in keys), collation)
+        unnamed = self._unnamed(connection, schema, table, [it.name for it in found.columns])
         return TableSchema(
             found.source_columns(),
             altered,
             (file_number(file), offset),
             name=(its_schema, its_name),
-            table=found if kind == "BASE TABLE" else None,
+            table=replace(found, unique=bool(unnamed)) if kind == "BASE TABLE" else None,
             is_uncertain=found.has_lost_labels,
-            unnamed=self._unnamed(connection, schema, table, [it.name for it in found.columns]),
+            unnamed=unnamed,
         )
 
     def _unnamed(self, connection: Connection, schema: str, table: str, shown: Sequence[str]) -> tuple[int, ...]:
@@ -412,7 +420,7 @@ class Schemas:
         if isinstance(state, Table) and not self._catalog.only_open:
             self._warn_of_labels(table_map, at, is_uncertain=state.has_lost_labels)
             found = TableSchema(state.source_columns(), is_uncertain=state.has_lost_labels)
-            self._add_unnamed(table_map, found, timestamp, at)
+            self._add_unnamed(table_map, found, timestamp, at, unique=state.unique)
             return found
         key = self._key(table_map.schema, table_map.table)
         if self._source is None:
@@ -429,10 +437,13 @@ class Schemas:
         known.contradiction = self._contradicted.get(key, "")
         return known
 
-    def _add_unnamed(self, table_map: TableMap, known: TableSchema, timestamp: int, at: Position | None) -> None:
-        """Add columns of the server's own to those that statements have made, as the source has them.
+    def _add_unnamed(
+        self, table_map: TableMap, known: TableSchema, timestamp: int, at: Position | None, *, unique: bool
+    ) -> None:
+        """Add columns of the server's own to those that statements have made.
 
-        If it has not, the last ones are taken for them where a server may have them, and what is known is uncertain.
+        The source says which there are if the table is the same there. If not, the last ones are taken for them where
+        a server may have them, which is uncertain unless statements have made it `unique` on MariaDB.
         """
         if len(known.columns) >= len(table_map.types):
             return
@@ -441,19 +452,21 @@ class Schemas:
             with contextlib.suppress(DecodeError):
                 now = self._source.fetch(table_map.schema, table_map.table, timestamp)
         if now is not None:
-            if len(now.columns) == len(table_map.types):  # a DDL left no trace in the binlog
-                return
-            if [it.name.lower() for it in now.columns] == [
-                it.name.lower() for it in known.columns if it not in ROW_TIMES
-            ]:
+            names = [it.name for it in now.columns]
+            shown = [it.name for it in known.columns if it not in ROW_TIMES]
+            if names == shown:
                 known.unnamed = now.unnamed
-        shown = len(known.columns)
+            elif names[: len(shown)] == shown and not now.is_younger(timestamp, at):
+                return  # a DDL left no trace in the binlog
+        count = len(known.columns)
         known.columns = _with_unnamed(table_map, known.columns, known.unnamed)
         missing = len(table_map.types) - len(known.columns)
-        if missing and (self._dialect.mariadb or _FIRST_EXPRESSIONS <= self._dialect.version < _WITHOUT_EXPRESSIONS):
-            known.columns = _with_unnamed(table_map, known.columns, (shown,) * missing)
-            known.is_uncertain = True
-            self._warn_of_unnamed(table_map, at, missing)
+        mariadb = self._dialect.mariadb
+        if missing and (mariadb or _FIRST_EXPRESSIONS <= self._dialect.version < _WITHOUT_EXPRESSIONS):
+            known.columns = _with_unnamed(table_map, known.columns, (count,) * missing)
+            if len(known.columns) == len(table_map.types) and not (mariadb and unique):
+                known.is_uncertain = True
+                self._warn_of_unnamed(table_map, at, missing)
 
     def _warn_of_unnamed(self, table_map: TableMap, at: Position | None, count: int) -> None:
         key = self._key(table_map.schema, table_map.table)

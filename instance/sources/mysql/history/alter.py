@@ -35,6 +35,7 @@ class Alter:
         self._conflicts = False  # a column is added, if it is missing, with another type than one of that name has
         self._versioned = table is not None and table.versioned
         self._drops_versioning = False
+        self._unique = table is not None and table.unique
         self.target: tuple[str, str] | None = None
         """The new name of the table, if it gets one."""
         self.made: tuple[str, str] | None = None
@@ -90,7 +91,7 @@ class Alter:
         if self._drops_versioning and not table.versioned:
             raise UnreadableError("DROP SYSTEM VERSIONING of a table that names the times of its rows")
         versioned = self._versioned and not self._drops_versioning
-        return Table(columns, self._key_after(table, columns), charset, versioned)
+        return Table(columns, self._key_after(table, columns), charset, versioned, self._unique)
 
     def _key_after(self, table: Table, columns: tuple[Column, ...]) -> tuple[str, ...]:
         new = self._key
@@ -171,6 +172,7 @@ class Alter:
     def _add_one(self, *, if_missing: bool, placed: bool) -> None:
         index = self._parts.index()
         if index is not None:
+            self._unique = self._unique or index.unique
             self._key = index if index.key else self._key
             return
         new = self._parts.column()
@@ -180,12 +182,13 @@ class Alter:
             if name in self._names and self._names[name].type != new.type.kind:
                 self._conflicts = True
             return
-        if if_missing and new.is_key:
-            raise UnreadableError("a primary key if there is none")
         self._added.add(name)
         self._define(None, new, place)
+        if if_missing and new.is_key:  # so is the key
+            self._key = NewIndex((new.name,), if_missing=True)
 
     def _define(self, former: str | None, new: NewColumn, place: str | None) -> None:
+        self._unique = self._unique or new.unique
         if new.is_key:
             self._key = NewIndex((new.name,))
 

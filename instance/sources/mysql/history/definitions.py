@@ -22,6 +22,7 @@ class NewColumn:
     generated: bool = False
     invisible: bool = False
     is_key: bool = False
+    unique: bool = False
     row_time: str = ""
     """START or END: MariaDB keeps there from or until when a row was so."""
 
@@ -44,6 +45,7 @@ class NewIndex:
 
     key: tuple[str, ...] = ()
     """The columns of a primary key; none for any other."""
+    unique: bool = False
     if_missing: bool = False
     """It is made only where there is none."""
     period: str = ""
@@ -143,10 +145,10 @@ class DefinitionReader:
                 reader.take()
             key, period = self._key_parts()
             reader.item()
-            return NewIndex(key, if_missing, period)
+            return NewIndex(key, if_missing=if_missing, period=period)
         if word in ("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK"):
             reader.item()
-            return NewIndex()
+            return NewIndex(unique=word == "UNIQUE")
         return None
 
     def _key_parts(self) -> tuple[tuple[str, ...], str]:
@@ -282,8 +284,8 @@ class DefinitionReader:
         column.is_key = True
 
     def _unique(self, column: NewColumn) -> None:
-        del column
         self.reader.skip("KEY")
+        column.unique = True
 
     def _invisible(self, column: NewColumn) -> None:
         column.invisible = True

@@ -45,7 +45,7 @@ def apply(catalog: Catalog, dialect: Dialect, sql: str, context: Context) -> Non
     except UnreadableError:
         statement.forget()
         return
-    if context.failed or (context.uses_temporary and not statement.drops):
+    if context.failed or (context.uses_temporary and not statement.says_temporary):
         for it in list(catalog.changes):
             if it.kind == "table":
                 catalog.put(it.schema, it.table, UNKNOWN)
@@ -65,8 +65,8 @@ class _Statement:
         self._sql = sql
         self._forget: Callable[[], None] = catalog.forget_all
         """Makes unknown what the statement can touch, as far as it was read."""
-        self.drops = False
-        """It drops tables: temporary ones are dropped by a statement that says so."""
+        self.says_temporary = False
+        """It drops or makes tables: if it did so with temporary ones, it would say it."""
         self._heads: dict[str, Callable[[], None]] = {
             "CREATE": self._create,
             "DROP": self._drop,
@@ -139,6 +139,8 @@ class _Statement:
             self._create_sequence()
         elif what in ("VIEW", "SEQUENCE", "ALGORITHM", "DEFINER", "SQL"):
             self._create_other(what)
+        elif what == "INDEX" and "UNIQUE" in kinds:
+            self._create_unique()
         elif what not in _OTHER_OBJECTS:
             raise UnreadableError(f"CREATE {what}")
 
@@ -147,6 +149,16 @@ class _Statement:
         name = self._reader.table()
         is_certain = not if_missing or self._catalog.get(*name) is None
         self._catalog.put(*name, _sequence(self._type() or "bigint(21)") if is_certain else UNKNOWN)
+
+    def _create_unique(self) -> None:
+        self._parts.exists()
+        self._reader.name()
+        while not self._reader.skip("ON"):
+            self._reader.take()
+        table = self._reader.table()
+        state = self._catalog.get(*table)
+        if isinstance(state, Table):
+            self._catalog.put(*table, replace(state, unique=True))
 
     def _type(self) -> str:
         """Read the rest of what is said of a sequence; return the type of its columns with numbers, "" if not said."""
@@ -190,6 +202,7 @@ class _Statement:
                 new = self._like()
                 reader.expect(")")
             else:
+                self.says_temporary = True  # MariaDB marks each CREATE OR REPLACE
                 new = self._definitions(table[0])
         reader.finish()
         self._catalog.put(*table, new)
@@ -206,14 +219,17 @@ class _Statement:
         reader = self._reader
         columns: list[NewColumn] = []
         key = NewIndex()
+        unique = False
         while True:
             found = self._parts.index()
             if found is None:
                 columns.append(self._parts.column())
+                unique = unique or columns[-1].unique
                 if columns[-1].is_key:
                     key = NewIndex((columns[-1].name,))
-            elif found.key:
-                key = found
+            else:
+                unique = unique or found.unique
+                key = found if found.key else key
             if not reader.skip(","):
                 break
         reader.expect(")")
@@ -224,9 +240,8 @@ class _Statement:
         done = [column.column(charset, self._dialect) for column in columns]
         names = self._parts.key(key, done)
         ends = tuple(column.name for column in columns if column.row_time == "END")
-        return Table(
-            altered(done, (), ()), (names and names + ends), charset, versioned=self._parts.is_versioned and not ends
-        )
+        versioned = self._parts.is_versioned and not ends
+        return Table(altered(done, (), ()), (names and names + ends), charset, versioned, unique)
 
     def _drop(self) -> None:
         reader = self._reader
@@ -235,7 +250,7 @@ class _Statement:
         what = reader.word()
         if what in ("TABLE", "TABLES", "VIEW", "SEQUENCE"):
             self._parts.exists()
-            self.drops = True
+            self.says_temporary = True
             names = [reader.table()]
             while reader.skip(","):
                 names.append(reader.table())

@@ -43,6 +43,8 @@ class Table:
     """What new columns have by default; None if unknown."""
     versioned: bool = False
     """Its rows have two more columns at the end, which MariaDB's WITH SYSTEM VERSIONING adds and nobody names."""
+    unique: bool = field(default=False, compare=False)
+    """It has or had a UNIQUE: its rows may have one more column at the end for each, which MariaDB does not show."""
 
     def source_columns(self) -> list[SourceColumn]:
         """Return the columns as the decoder wants them."""
@@ -118,12 +120,15 @@ _ONLY_OPEN: Final = ('"open"', '"all open"')
 _TEXTS: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
+_MARKS: Final = ("versioned", "unique")
+
+
 def encode(state: State) -> str | None:
     """Return the `CatalogChange.body` of a table."""
     if isinstance(state, Table):
         columns = [[it.name, it.type, it.charset, it.generated, it.invisible] for it in state.columns]
-        versioned = {"versioned": True} if state.versioned else {}
-        return _TEXTS({"columns": columns, "key": state.key, "charset": state.charset, **versioned})
+        marks = {name: True for name in _MARKS if getattr(state, name)}
+        return _TEXTS({"columns": columns, "key": state.key, "charset": state.charset, **marks})
     return None if state is None else "{}"
 
 
@@ -135,7 +140,8 @@ def decode(body: str | None) -> State:
     if not found:
         return UNKNOWN
     columns = tuple(Column(*it) for it in found["columns"])
-    return Table(columns, tuple(found["key"]), found["charset"], found.get("versioned", False))
+    marks = [found.get(name, False) for name in _MARKS]
+    return Table(columns, tuple(found["key"]), found["charset"], *marks)
 
 
 def open_part(state: State) -> State:

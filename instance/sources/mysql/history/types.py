@@ -82,7 +82,7 @@ class ColumnType:
         if charset != "binary":  # the server drops spaces at the end
             members = tuple(member.rstrip(" ") for member in members)
         for member in members:
-            if charset == "binary" and not (member.isascii() and not member.endswith(" ")):
+            if charset == "binary" and not member.isascii():
                 raise UnreadableError(f"{member!r} in {charset}")
             _require_labels(member, charset, dialect)
         labels = ",".join("'" + member.translate(LABEL_ESCAPES) + "'" for member in members)
@@ -144,7 +144,7 @@ def widened(text: str, old: str, new: str, dialect: Dialect) -> str:
     if name.startswith(("enum", "set")):
         for charset in (old, new):
             _require_labels(text, charset, dialect)
-        if dialect.mariadb and encode(text, old) != encode(text, new):  # it takes the bytes as they are
+        if encode(text, old) != encode(text, new):  # the server takes the bytes as they are
             raise UnreadableError(f"{text}, which the server spoils when it converts {old} to {new}")
     return text
 

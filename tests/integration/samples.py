@@ -288,7 +288,7 @@ def _others() -> list[Sample]:
             from_hex,
         ),
         Sample("json", JSON_VALUES, servers=MYSQL_57_ON),
-        Sample("json", ("'100.0'",), servers=MYSQL_57_ON - {"mysql57"}),  # MySQL 5.7 prints 100
+        Sample("json", ("'100.0'", "'[-0.0, 1e0, 1e14, 1.50, {\"a\": 2.0}]'"), servers=MYSQL_57_ON),
         Sample("json", tuple(value for value in JSON_VALUES if "CAST" not in value), servers=MARIADB),
         Sample(
             "vector(3)",

@@ -163,6 +163,11 @@ def test_strict_canal_is_what_canal_writes(it: Any, text: str) -> None:
     assert decode(document(it), strict_canal=True) == text
 
 
+def test_mysql_5_7_shows_doubles_without_a_fraction_as_integers() -> None:
+    numbers = [1.0, -0.0, 10.0, 1e14, 1e20, 1.5, 0.05, 7]
+    assert decode(document(numbers), whole_doubles=True) == "[1, -0, 10, 100000000000000, 1e20, 1.5, 0.05, 7]"
+
+
 def test_a_value_of_no_bytes_is_an_empty_text() -> None:
     assert decode(b"") == ""
 

@@ -504,6 +504,8 @@ def _plain(value: Any) -> Any:
             return value.decode(errors="replace")
         case Decimal():
             return float(value)
+        case float():
+            return value + 0.0  # of MySQL 5.7 the zero has no sign: it shows -0, an integer
         case datetime():
             return value.isoformat(" ", "microseconds")
         case date():

@@ -175,6 +175,7 @@ class Control:
             black_fields=self._fields.dropped(schema, table),
             where=self._conditions.of(schema, table) if self._conditions else None,
             splits=self._config.filter_crossing == "split",
+            whole_doubles=(self._decoder.server_version or "").startswith("5."),
             masks=self._masks.of(schema, table),
             mask_secret=self._config.mask_secret.get_secret_value().encode(),
         )

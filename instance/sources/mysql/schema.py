@@ -456,7 +456,11 @@ class Schemas:
             shown = [it.name for it in known.columns if it not in ROW_TIMES]
             if names == shown:
                 known.unnamed = now.unnamed
-            elif names[: len(shown)] == shown and not now.is_younger(timestamp, at):
+            elif (
+                len(names) == len(table_map.types)
+                and names[: len(shown)] == shown
+                and not now.is_younger(timestamp, at)
+            ):
                 return  # a DDL left no trace in the binlog
         count = len(known.columns)
         known.columns = _with_unnamed(table_map, known.columns, known.unnamed)

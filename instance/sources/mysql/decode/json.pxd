@@ -13,6 +13,7 @@ cdef struct Output:
     size_t size
     size_t limit           # parts of a document do not overlap, so its text cannot be longer
     bint is_strict
+    uint8_t digits
 
 
 cdef struct Json:          # a value of a document

@@ -158,9 +158,9 @@ cdef int put_string(Output *out, const uint8_t *text, size_t size) noexcept nogi
 
 
 cdef uint8_t *put_mysql_double(uint8_t *p, double number) noexcept nogil:
-    """As MySQL 8: the shortest digits; plain from 1e-15 to 1e15 and with a fraction, else `1.5e300`.
+    """As MySQL: the shortest digits; plain from 1e-15 to 1e15 and with a fraction, else `1.5e300`.
 
-    A plain number without a fraction gets `.0`, so that it reads back as a double (5.7 prints it without).
+    A plain number without a fraction has `.0`, so that it reads back as a double.
     """
     cdef char[24] digits
     cdef int exponent
@@ -413,7 +413,12 @@ cdef int put_value(Output *out, const Json *json, int depth) noexcept nogil:
             memcpy(&number, data, 8)
             if isnan(number) or isinf(number):
                 return fail(out.value, BROKEN)
-            after = put_java_double(p, number) if out.is_strict else put_mysql_double(p, number)
+            if out.is_strict:
+                after = put_java_double(p, number)
+            else:
+                after = put_mysql_double(p, number)
+                if not out.digits and (after - 2)[0] == b"." and (after - 1)[0] == b"0":
+                    after -= 2
         elif kind == INT16:
             after = put_signed_decimal(p, <int16_t>le(data, 2))
         elif kind == INT32:
@@ -432,6 +437,7 @@ cdef void begin(Output *out, const Field *field, size_t size, Value *value) noex
     out.size = 0
     out.limit = 1024 + 64 * size
     out.is_strict = field.is_strict
+    out.digits = field.digits
 
 
 cdef int finish(Output *out) noexcept nogil:
@@ -461,13 +467,17 @@ cdef str take_text(int status, Value *value):
         free(value.scratch)
 
 
-def decode(bytes data not None, *, bint strict_canal=False):
-    """The text of a document in MySQL's binary form. Raises DecodeError if it is not one."""
+def decode(bytes data not None, *, bint strict_canal=False, bint whole_doubles=False):
+    """The text of a document in MySQL's binary form. Raises DecodeError if it is not one.
+
+    `whole_doubles`: see `PlanOptions`.
+    """
     cdef Field field
     cdef Value value
     memset(&field, 0, sizeof(field))
     memset(&value, 0, sizeof(value))
     field.is_strict = strict_canal
+    field.digits = 0 if whole_doubles else 1
     return take_text(
         json_document(&field, <const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), &value), &value
     )

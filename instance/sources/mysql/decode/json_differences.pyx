@@ -501,6 +501,7 @@ def apply(bytes before not None, bytes differences not None):
     cdef Field field
     cdef Value value
     memset(&field, 0, sizeof(field))
+    field.digits = 1
     memset(&value, 0, sizeof(value))
     return take_text(changed_document(&field, bytes_of(before), PyBytes_GET_SIZE(before), bytes_of(differences),
                                       PyBytes_GET_SIZE(differences), &value), &value)
@@ -512,6 +513,7 @@ def express(str name not None, bytes differences not None):
     cdef Field field
     cdef Value value
     memset(&field, 0, sizeof(field))
+    field.digits = 1
     memset(&value, 0, sizeof(value))
     return take_text(differences_expression(&field, bytes_of(encoded), PyBytes_GET_SIZE(encoded), bytes_of(differences),
                                             PyBytes_GET_SIZE(differences), &value), &value)

@@ -17,6 +17,7 @@ class PlanOptions:
     black_fields: frozenset[str] = ...
     where: Test | None = None
     splits: bool = False
+    whole_doubles: bool = False
     masks: Mapping[str, Mask] = ...
     mask_secret: bytes = b""
 

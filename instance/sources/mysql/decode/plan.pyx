@@ -99,6 +99,7 @@ class PlanOptions:
     ``strict_canal`` is set. ``excluded``: the table is not wanted. ``fields`` and ``black_fields``: names, in upper
     case, of the only columns wanted, or of columns not wanted; the former wins. ``where``: the condition on rows.
     ``splits``: an update whose row comes to match it is given as INSERT, one whose row ceases to as DELETE.
+    ``whole_doubles``: in JSON, `1.0` is `1`, as MySQL 5.7 shows it.
     ``masks``: by the names of columns, in upper case. ``mask_secret``: of `hmac`.
     """
 
@@ -110,6 +111,7 @@ class PlanOptions:
     black_fields: frozenset[str] = frozenset()
     where: Test | None = None
     splits: bool = False
+    whole_doubles: bool = False
     masks: Mapping[str, Mask] = data_field(default_factory=dict)
     mask_secret: bytes = data_field(default=b"", repr=False)
 
@@ -396,6 +398,7 @@ cdef class TablePlan:
             is_text = (column.mysql_type.lower() if strict else word) in TEXTS
         if code == Type.JSON:
             field.decode = json_document
+            field.digits = 0 if options.whole_doubles else 1
             return SqlType.VARCHAR
         if word in ("inet4", "inet6", "uuid"):
             if meta != (4 if word == "inet4" else 16):

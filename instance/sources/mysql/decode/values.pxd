@@ -26,7 +26,7 @@ cdef struct Field:         # how the values of a column are written
     uint8_t length_bytes   # width of the little-endian length before each value
     uint8_t precision      # DECIMAL
     uint8_t scale
-    uint8_t digits         # of a second's fraction
+    uint8_t digits         # of a second's fraction; of a JSON: that a double has at least after its point
     bint is_strict         # exactly as Canal, with what Sluice does better switched off
     const void *context    # of a text: table of its character set; of a TIMESTAMP: Transitions
     uint32_t hint          # of a TIMESTAMP: the interval that the last value fell into

@@ -10,7 +10,7 @@ from tests.servers import Server
 from tests.waiting import eventually
 
 
-def put_into_quarantine(sluice: Sluice, server: Server, schema: str, *clients: int) -> None:
+def put_into_quarantine(sluice: Sluice, server: Server, schema: str, *clients: int, by: str = "DROP TABLE t") -> None:
     """Let the rows 1 to 3 of `t` be read when the table is gone, for clients that have read row 0 of `u`."""
     settings = {"canal__instance__filter__regex": rf"{schema}\\..*", "canal__instance__tsdb__enable": "false"}
     sluice.add("shop", server, **settings)
@@ -28,7 +28,7 @@ def put_into_quarantine(sluice: Sluice, server: Server, schema: str, *clients: i
     sluice.stop()
     server.script(
         "BEGIN;\nINSERT INTO t VALUES (1, 'a'), (2, 'b');\nINSERT INTO u VALUES (1);\nINSERT INTO t VALUES (3, 'c');\n"
-        "COMMIT;\nDROP TABLE t;\nINSERT INTO u VALUES (2);\n",
+        f"COMMIT;\n{by};\nINSERT INTO u VALUES (2);\n",
         database=schema,
     )
     sluice.start()
@@ -110,3 +110,22 @@ def test_late_rows_wait_for_their_client_while_the_server_is_killed(
     with sluice.client(1) as client:
         assert read(client) == ["late t 3"]
         assert sluice.destination()["clients"][0]["late"] == 0
+
+
+def test_rows_of_a_table_that_was_renamed_are_decoded_when_it_has_its_name_again(
+    sluice: Sluice, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    put_into_quarantine(sluice, mariadb118, schema, 1, by="RENAME TABLE t TO away")
+    with sluice.client(1) as client:
+        assert read(client, 4) == ["marker", "u 1", "marker", "u 2"]
+        mariadb118.query(f"CREATE TABLE {schema}.t (name VARCHAR(9), id INT)")
+        assert all("t.name: the event has the type LONG" in it["reason"] for it in retry(sluice))
+        mariadb118.query(f"RENAME TABLE {schema}.t TO {schema}.other, {schema}.away TO {schema}.t")
+        assert [it["reason"] for it in retry(sluice)] == ["", ""]
+        rows: list[tuple[str, Any]] = []
+        while len(rows) < 3:
+            batch = client.get_without_ack(timeout=10)
+            rows += [(row.table, row.after) for row in batch.rows()]
+            client.ack(batch)
+        assert rows == [("t", {"id": 1, "name": "a"}), ("t", {"id": 2, "name": "b"}), ("t", {"id": 3, "name": "c"})]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sluice.instance import log as instance_log
+from sluice.protocol import props
 from sluice.protocol.canal.rows import decode_changes, decode_rows
 from sluice.protocol.errors import BadParameterError, ConfigError, PurgedError, ReshapedError
 from sluice.protocol.position import Position
@@ -20,6 +21,7 @@ from sluice.store.log import log as log_module
 from sluice.store.log.files import read_block, read_head, words_of
 from sluice.store.log.log import Extent
 from tests.conftest import Database
+from tests.delivery import execute
 from tests.faults.harness import USUAL
 from tests.reading import config, embedded, with_full_metadata
 from tests.servers import Server
@@ -502,3 +504,46 @@ async def test_a_changed_filter_is_said_in_the_stream_and_what_was_delivered_bef
         assert (server.status(NAME, 1002).state, server.status(NAME, 1002).problem) == ("gone", "reshaped")
     async with logging(source, schema, tmp_path) as server:
         assert await take(server, 3, 1002) == [1, 2, 4], "the source gives what the log has lost; the rest is unchanged"
+
+
+@pytest.mark.parametrize("metadata", ["NO_LOG", "FULL"])
+async def test_a_late_client_reads_from_the_log_what_tables_were_when_it_was_written(
+    mariadb118: Server, database: Database, tmp_path: Path, metadata: str
+) -> None:
+    name = database(mariadb118)
+    mariadb118.query(f"CREATE TABLE {name}.numbers (id INT PRIMARY KEY, filler VARCHAR(9))")
+    opened = "12345678-1234-1234-8234-123456789abc"
+    statements = [
+        "CREATE TABLE one (id INT, u UUID, e ENUM('é', 'b') CHARACTER SET latin1)",
+        f"INSERT INTO one VALUES (1, '{opened}', 'é')",
+        "RENAME TABLE one TO two",
+        "TRUNCATE TABLE two",
+        "ALTER TABLE two MODIFY e ENUM('b', '中') CHARACTER SET utf8mb4, DROP u, ADD v INET6",
+        "INSERT INTO two (id, v, e) VALUES (2, '::1', '中')",
+        "CREATE TABLE one (e SET('x', 'y'), v BINARY(16))",
+        "INSERT INTO one VALUES ('x,y', REPEAT('z', 16))",
+        "DROP TABLE one, two",
+    ]
+    with mariadb118.variable("binlog_row_metadata", metadata):
+        async with logging(mariadb118, name, tmp_path, store="file") as server:
+            await server.subscribe(NAME, CLIENT)
+            await soon(lambda: server.status(NAME, CLIENT).position)
+            begin = server.status(NAME, CLIENT).position
+            await asyncio.to_thread(execute, mariadb118, statements, database=name)
+            await logged(server, mariadb118, name, 3)
+            await purge(mariadb118)
+        async with logging(mariadb118, name, tmp_path, store="file") as server:
+            await server.subscribe(NAME, 1002, start=begin)
+            rows: list[tuple[str, Any]] = []
+            while len(rows) < 4:
+                batch = await server.get_without_ack(NAME, 1002, timeout=10)
+                await server.ack(NAME, 1002, batch_id=batch.batch_id)
+                changes = [change for part in batch.slices for change in decode_changes(part)]
+                assert not [it for it in changes if props.SCHEMA in it.header_props]
+                rows += [(it.table, row.after) for it in changes for row in it.rows()]
+    assert rows == [
+        ("one", {"id": 1, "u": opened, "e": "é"}),
+        ("two", {"id": 2, "v": "::1", "e": "中"}),
+        ("one", {"e": frozenset("xy"), "v": b"z" * 16}),
+        ("numbers", {"id": 3, "filler": "x"}),
+    ]

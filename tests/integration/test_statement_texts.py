@@ -10,6 +10,7 @@ from sluice.client_sdk import Client
 from sluice.client_sdk.calls import Limits
 from sluice.protocol.canal.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
+from sluice.store.snapshot import Selection
 from tests.canal import CanalClient
 from tests.conftest import Database
 from tests.delivery import execute
@@ -142,6 +143,30 @@ async def test_views_and_canals_clients_are_given_texts_as_their_filters_say(
                 assert (TEXT in take_by_http(client, number)) is expected[name, text], (name, text)
             assert (TEXT in await take_by_canal(canal, number)) is expected[name, text], (name, text)
             canal.cut()
+
+
+async def test_ranges_and_clients_with_a_snapshot_have_texts_as_their_filters_say(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    orders = rf"{schema}\.orders"
+    async with embedded(config(source, tmp_path)) as server:
+        for client, text in ((1002, EVERY), (1003, orders)):
+            await server.subscribe(NAME, client, filter=text)
+            await soon(lambda: server.status(NAME, client).position)  # noqa: B023
+        begin = server.status(NAME, 1002).position
+        write(source, schema, 1, 3)
+        for client, has_texts in ((1002, True), (1003, False)):
+            await server.start_snapshot(NAME, client, Selection(orders))
+            found, _ = await take(server, client, 3)
+            while not server.snapshots(NAME, client)[0].is_done:
+                batch = await server.get_without_ack(NAME, client, timeout=20)
+                found = found or TEXT in b"".join(batch.slices)
+                await server.ack(NAME, client, batch_id=batch.batch_id)
+            assert found is has_texts
+            end = server.status(NAME, client).position
+            data = [piece async for batch in server.rows(NAME, client, begin, end) for piece in batch.slices]
+            assert {row.table for row in decode_rows(b"".join(data))} >= {"orders"}
+            assert (TEXT in b"".join(data)) is has_texts
 
 
 def take_by_http(client: Client, number: int) -> bytes:

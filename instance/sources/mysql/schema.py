@@ -124,8 +124,6 @@ _EXPRESSIONS: Final = (
 )
 """MySQL keeps the values of each in a column; 8.0.15 has it in its TABLE_MAP events, though not in rows."""
 _FIRST_EXPRESSIONS: Final = (8, 0, 13)
-_WITHOUT_EXPRESSIONS: Final = (8, 1)
-"""From this MySQL on, at the latest, the events do not have them."""
 _UNNAMED: Final = {
     True: re.compile(r"DB_ROW_HASH_[0-9]+"),
     False: re.compile(r"[0-9a-f]{32}|!hidden!.*"),
@@ -442,8 +440,8 @@ class Schemas:
     ) -> None:
         """Add columns of the server's own to those that statements have made.
 
-        The source says which there are if the table is the same there. If not, the last ones are taken for them where
-        a server may have them, which is uncertain unless statements have made it `unique` on MariaDB.
+        The source says which there are if the table is the same there. If not, a MariaDB that has made
+        it `unique` may have added all that are left.
         """
         if len(known.columns) >= len(table_map.types):
             return
@@ -462,30 +460,9 @@ class Schemas:
                 and not now.is_younger(timestamp, at)
             ):
                 return  # a DDL left no trace in the binlog
-        count = len(known.columns)
+        if unique and self._dialect.mariadb:
+            known.unnamed = (len(known.columns),) * (len(table_map.types) - len(known.columns))
         known.columns = _with_unnamed(table_map, known.columns, known.unnamed)
-        missing = len(table_map.types) - len(known.columns)
-        mariadb = self._dialect.mariadb
-        if missing and (mariadb or _FIRST_EXPRESSIONS <= self._dialect.version < _WITHOUT_EXPRESSIONS):
-            known.columns = _with_unnamed(table_map, known.columns, (count,) * missing)
-            if len(known.columns) == len(table_map.types) and not (mariadb and unique):
-                known.is_uncertain = True
-                self._warn_of_unnamed(table_map, at, missing)
-
-    def _warn_of_unnamed(self, table_map: TableMap, at: Position | None, count: int) -> None:
-        key = self._key(table_map.schema, table_map.table)
-        if key not in self._uncertain:
-            self._uncertain.add(key)
-            logger.warning(
-                "schema-from-the-future: %s.%s at %s has %s more columns than its statements say: the last ones are"
-                " left out as those that the server keeps for a UNIQUE by a hash (MariaDB) or for indexes of"
-                " expressions (MySQL), but the source does not say so now, and the rows are flagged; set"
-                " binlog_row_metadata=FULL on the source to rule this out",
-                table_map.schema,
-                table_map.table,
-                at,
-                count,
-            )
 
     def _without_names(self, table_map: TableMap, columns: list[SourceColumn], timestamp: int) -> list[SourceColumn]:
         """Take the names from columns that the server keeps for indexes."""

@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import argon2
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..protocol.errors import ConfigError, UnauthorizedError
+from .client_ids import FIRST, LAST, IdRanges
 
 TOKEN_PREFIX = "sluice"  # noqa: S105  how a token begins, so that secret scanners find one that leaked
 LOGIN_LIFETIME = timedelta(hours=12)  # of a token bought with a password
@@ -37,13 +38,24 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
+ClientId = Annotated[int, Field(ge=FIRST, le=LAST)]
+
+
 class Grant(BaseModel):
-    """A scope on some destinations; ``*`` stands for all of them."""
+    """A scope on some destinations, ``*`` stands for all of them, and in the scope ``read`` on some clients."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     scope: Scope = Scope.READ
     destinations: tuple[str, ...] = ("*",)
+    clients: tuple[tuple[ClientId, ClientId], ...] | None = None
+    """The first and last ids of the clients that may be used; empty: those that the holder has created. None, as for
+    tokens of before: all but an output's."""
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether it is of scope ``read``, and reaches the clients of all others."""
+        return self.scope is Scope.READ and self.clients is None
 
     def covers(self, destination: str | None) -> bool:
         """Whether the grant reaches ``destination``; None asks for all destinations."""
@@ -138,6 +150,7 @@ class Credentials:
             sha256=_digest(secret),
             scope=grant.scope,
             destinations=grant.destinations,
+            clients=grant.clients,
             created=now,
             expires=None if lifetime is None else now + lifetime,
         )
@@ -147,6 +160,13 @@ class Credentials:
             tokens[identity] = token
         return IssuedToken(identity, f"{TOKEN_PREFIX}_{identity}_{secret}", token)
 
+    def limit(self, identity: str, clients: IdRanges) -> Token | None:
+        """Limit a token to clients, as `Grant.clients` has them, and return it; None when there is none."""
+        with self._change() as (tokens, _users):
+            if identity in tokens:
+                tokens[identity] = tokens[identity].model_copy(update={"clients": clients})
+            return tokens.get(identity)
+
     def revoke(self, identity: str) -> bool:
         """Forget a token; False when there was none."""
         with self._change() as (tokens, _users):
@@ -154,7 +174,7 @@ class Credentials:
 
     def set_password(self, user: str, password: str, grant: Grant) -> None:
         """Let ``user`` buy tokens of ``grant`` with ``password``."""
-        entry = User(argon2=self._hasher.hash(password), scope=grant.scope, destinations=grant.destinations)
+        entry = User(argon2=self._hasher.hash(password), **grant.model_dump())
         with self._change() as (_tokens, users):
             users[user] = entry
 

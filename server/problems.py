@@ -29,7 +29,9 @@ PROBLEM_TYPES: ProblemTypes = {
         "No valid credentials",
         "Send 'Authorization: Bearer <token>'; POST /v1/tokens exchanges a password for one.",
     ),
-    errors.ForbiddenError: ProblemType(403, "Not allowed", "Use a token whose scope and destinations cover the call."),
+    errors.ForbiddenError: ProblemType(
+        403, "Not allowed", "Use a token whose scope, destinations and clients cover the call."
+    ),
     errors.TooManyAttemptsError: ProblemType(429, "Too many failed logins", "Wait as long as Retry-After says."),
     errors.UnknownDestinationError: ProblemType(
         404, "Unknown destination", "GET /v1/destinations lists those configured here."

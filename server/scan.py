@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Collection
 from typing import Protocol
 
 from ..protocol.errors import SluiceError, UnknownDestinationError
-from .caller import caller
+from .caller import Caller, caller
 from .capacity import warn_of_shortages
 from .config import Configuration, Stamp
 
@@ -47,7 +47,7 @@ class Scanner:
 
     async def run(self) -> None:
         """Scan again and again, until cancelled. What is there at the first scan counts as started already."""
-        caller.set("canal.auto.scan")
+        caller.set(Caller("canal.auto.scan"))
         while True:
             await asyncio.sleep(self._configuration.server.auto_scan_interval)
             await self.scan()

@@ -76,6 +76,8 @@ class StoredClient:
     """The name of the output that owns it: nobody else takes its batches. Empty for any other client."""
     refused: str = ""
     """When a call of somebody else was refused last, and which one; empty for none since the output owns it."""
+    owner: str = ""
+    """Name of the token that has created it; empty if that was an administrator's, or no token, or of an output's."""
 
 
 @dataclass(frozen=True, slots=True)

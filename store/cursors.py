@@ -335,6 +335,7 @@ class Cursors:
         expire_after: int | None = None,
         protected: bool | None = None,
         output: str = "",
+        owner: str | None = None,
         now: float,
         by: By = NOBODY,
     ) -> ClientStatus:
@@ -344,7 +345,7 @@ class Cursors:
         ``start`` is ``earliest`` in ring or log, ``latest``, a place, or a time in ms since 1970, of which the ring has
         all; the time of ``by`` tells whether that is past. ``expire_after`` and ``protected``: see
         `StoredClient`; None leaves them unchanged. ``output`` is the name of the output that owns the client from here
-        on.
+        on, ``owner`` that of the token; None leaves the latter unchanged.
 
         Raises:
             OwnedError: an output owns the client, and somebody else calls.
@@ -361,6 +362,7 @@ class Cursors:
             known.last_active = now
             known.expire_after = known.expire_after if expire_after is None else expire_after
             known.protected = known.protected if protected is None else protected
+            known.owner = known.owner if owner is None else owner
             if known.refusal is not None:
                 known.become(self._go_on(known.cursor, known.wanted))
                 known.resolve(self.track)
@@ -371,7 +373,14 @@ class Cursors:
         wanted = self._compile(client_id, filter_text, where)
         state, cursor = self._begin_at(start, wanted, by.time)
         stored = StoredClient(
-            client_id, filter_text, cursor, expire_after, protected=bool(protected), where=where, output=output
+            client_id,
+            filter_text,
+            cursor,
+            expire_after,
+            protected=bool(protected),
+            where=where,
+            output=output,
+            owner=owner or "",
         )
         subscriber = self._add(Subscriber(stored, wanted, now, state))
         subscriber.resolve(self.track)
@@ -516,6 +525,11 @@ class Cursors:
         subscriber = self._subscribers.get(client_id)
         if subscriber is not None and (session is None or session.partition(".")[0] != subscriber.session):
             subscriber.require_free()
+
+    def owners(self, client_id: int) -> tuple[str, str] | None:
+        """Return the output that owns a client, and the token; empty without. None if it has not subscribed."""
+        subscriber = self._subscribers.get(client_id)
+        return None if subscriber is None else (subscriber.output, subscriber.owner)
 
     def note_refused_call(self, client_id: int, text: str) -> None:
         """Keep with a client which call of somebody else was refused last. Raises NotSubscribedError."""

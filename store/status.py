@@ -60,6 +60,8 @@ class ClientStatus:
     """How many events' rows it is still to be given out of their order; see `sluice.store.batch.LateRows`."""
     snapshots: list[int]
     """Ids of its snapshots."""
+    owner: str
+    """Name of the token that has created it; empty if that was an administrator's, or none."""
 
     @property
     def lag(self) -> Lag:

@@ -60,6 +60,7 @@ class Subscriber:
         self.protected = stored.protected
         self.output = stored.output
         self.refused = stored.refused
+        self.owner = stored.owner
         self.session: str | None = None
         self._goes_back = False  # it needs the ring from its durable cursor on, as long as that has room
         self._slots: WantedSlots | None = None  # of the ring that it would read
@@ -321,9 +322,12 @@ class Subscriber:
             )
 
     def own(self, output: str) -> None:
-        """Be that of an output from here on; of none if the name is empty. What was refused to others is forgotten."""
+        """Be that of an output from here on; of none if the name is empty. What was refused to others is forgotten.
+
+        It is no token's any more.
+        """
         if output != self.output:
-            self.output, self.refused = output, ""
+            self.output, self.refused, self.owner = output, "", ""
 
     def open_session(self, token: str) -> None:
         """Admit calls of this session only."""
@@ -378,7 +382,8 @@ class Subscriber:
     def stored(self) -> StoredClient:
         """Return the subscription as it is to be stored."""
         more = self.expire_after, tuple(self.late), self.memory, self.snapshots.stored(), self.protected
-        return StoredClient(self.client_id, self.filter, self.cursor, *more, self.where, self.output, self.refused)
+        owners = self.output, self.refused, self.owner
+        return StoredClient(self.client_id, self.filter, self.cursor, *more, self.where, *owners)
 
     def _after_readers(self, stream: Stream) -> Lag:
         """Return how much the destination's ring holds of what comes after what its reader has read so far.
@@ -425,6 +430,7 @@ class Subscriber:
             protected=self.protected,
             late=len(self.late),
             snapshots=[it.snapshot_id for it in self.snapshots.all],
+            owner=self.owner,
         )
 
 

@@ -65,6 +65,11 @@ def read_owner(ours: dict[str, str]) -> tuple[str, str]:
     return whole(ours.get("output", "")), whole(ours.get("refused", ""))
 
 
+def read_token(ours: dict[str, str]) -> str:
+    """Read the name of the token that has created a client."""
+    return whole(ours.get("owner", ""))
+
+
 def client_keys(client: StoredClient) -> dict[str, str]:
     """Return what Canal lacks a key for, of a client and its cursor."""
     expiry = {} if client.expire_after is None else {"expireAfter": str(client.expire_after)}
@@ -73,7 +78,8 @@ def client_keys(client: StoredClient) -> dict[str, str]:
     snapshots = {"snapshots": client.snapshots} if client.snapshots else {}
     protect = {"protect": "true"} if client.protected else {}
     where = {"where": client.where} if client.where else {}
-    more = expiry | late | memory | snapshots | protect | where | owner_keys(client)
+    owner = {"owner": client.owner} if client.owner else {}
+    more = expiry | late | memory | snapshots | protect | where | owner | owner_keys(client)
     return more | (our_keys(client.cursor) if client.cursor is not None else {})
 
 

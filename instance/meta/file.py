@@ -46,6 +46,7 @@ from .canal import (
     read_protection,
     read_snapshots,
     read_source,
+    read_token,
     read_where,
     source_keys,
     whole,
@@ -242,4 +243,5 @@ def read_client(data: dict[str, Any]) -> StoredClient:
     cursor = read_cursor(data["cursor"], ours) if "cursor" in data else None
     text = whole(identity.get("filter") or "")  # an escape of half a character is refused as a filter
     more = read_expiry(ours), read_late(ours), read_memory(ours), read_snapshots(ours), read_protection(ours)
-    return StoredClient(int(identity["clientId"]), text, cursor, *more, read_where(ours), *read_owner(ours))
+    owners = *read_owner(ours), read_token(ours)
+    return StoredClient(int(identity["clientId"]), text, cursor, *more, read_where(ours), *owners)

@@ -7,6 +7,7 @@ Layout, below ``/otter/canal/destinations/<destination>``::
     1001/cursor     {"@type":"...LogPosition","identity":{...},"postion":{...},"sluice":{"position":...}}
     1001/where      its condition on rows, as text, if it has one
     1001/output     {"output":"mq"}, if an output owns it
+    1001/owner      the name of the token that owns it, as text, if one does
     1001/mark       Canal's own: batches that it has given
     parse           {"identity":{...},"postion":{...},"sluice":{...}}, if it is kept: where to begin without clients
     source          {"accepted":"","address":"db2:3306"}, if it was chosen: which of several sources is read
@@ -63,7 +64,7 @@ def read_epoch(data: bytes, destination: str) -> int:
         raise ConfigError(f"{epoch_node(destination)} in ZooKeeper does not hold an epoch: delete the node") from error
 
 
-OWN_NODES = ("where", "output", "settings")
+OWN_NODES = ("where", "output", "owner", "settings")
 """Nodes of a client that Canal does not know: a cursor that it writes takes none of them away."""
 
 
@@ -71,10 +72,11 @@ def _own_nodes(client: StoredClient) -> dict[str, bytes]:
     """Return what each of these holds; nothing for one that is not to be there."""
     owner, more = owner_keys(client), {}
     if client.cursor is None:  # else they are beside it
-        more = client_keys(replace(client, where="", output=""))
+        more = client_keys(replace(client, where="", output="", owner=""))
     return {
         "where": client.where.encode(),
         "output": dumps(owner) if owner else b"",
+        "owner": client.owner.encode(),
         "settings": dumps(more) if more else b"",
     }
 
@@ -278,7 +280,7 @@ class ZooKeeperClients:
     def _cursor_data(self, client: StoredClient, cursor: Cursor) -> bytes:
         address = self._addresses.get(client.client_id, self._address)
         data = {"@type": LOG_POSITION, **log_position(cursor, address)}
-        if ours := client_keys(replace(client, where="", output="")):  # these have nodes of their own
+        if ours := client_keys(replace(client, where="", output="", owner="")):  # these have nodes of their own
             data["sluice"] = ours
         return dumps(data)
 
@@ -332,7 +334,8 @@ class ZooKeeperClients:
 
     async def _read_client(self, client_id: int) -> StoredClient:
         wanted, condition = self._filters[client_id] or "", self._own["where"].get(client_id, b"")
-        where, output, refused = condition.decode(errors="replace"), *self._read_owner(client_id)
+        token = self._own["owner"].get(client_id, b"")
+        owned = condition.decode(errors="replace"), *self._read_owner(client_id), token.decode(errors="replace")
         path = f"{self._node(client_id)}/cursor"
         node = await self._session.get(path) if client_id in self._cursors else None
         has_cursor = node is not None and bool(node.data)
@@ -346,7 +349,7 @@ class ZooKeeperClients:
             else:
                 ours, cursor, address = json.loads(self._own["settings"].get(client_id) or b"{}"), None, None
             more = read_expiry(ours), read_late(ours), read_memory(ours), read_snapshots(ours), read_protection(ours)
-            client = StoredClient(client_id, wanted, cursor, *more, where, output, refused)
+            client = StoredClient(client_id, wanted, cursor, *more, *owned)
         except MALFORMED as error:
             what = "is not a cursor" if has_cursor else "does not hold what a client is subscribed with"
             raise ConfigError(

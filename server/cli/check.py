@@ -63,6 +63,7 @@ def check_command(options: Any) -> int:
         findings.wrong("Canal's port", error)
     if warning := bypass(server):
         findings.note("Canal's port", warning)
+    _report_unlimited(server, findings)
     if silence := try_zookeeper(server):
         findings.wrong("ZooKeeper", silence)
     names = options.destinations or configuration.destinations()
@@ -83,6 +84,21 @@ def check_command(options: Any) -> int:
     for address, text in find_shortages(configs):
         findings.wrong(f"source {address}", text)
     return 0 if findings.healthy else NO
+
+
+def _report_unlimited(server: ServerConfig, findings: Findings) -> None:
+    """Name the tokens and users that reach the clients of all others, as those made before they had clients do."""
+    from ..credentials import Credentials
+
+    credentials = Credentials(server.http_credentials)
+    what = "reaches every client of its destinations, but those of outputs"
+    for identity, token in credentials.tokens.items():
+        if token.is_unlimited and token.name not in credentials.users:
+            advice = f"sluice token limit {identity}, with --clients IDS for clients that are there already"
+            findings.note(f"token {identity} ({token.name})", f"{what}: {advice}")
+    for name, user in credentials.users.items():
+        if user.is_unlimited:
+            findings.note(f"user {name}", f"{what}: sluice user set {name} limits it, with --clients IDS as for tokens")
 
 
 def report_call(destination: str, client: "StoredClient", findings: Findings) -> None:

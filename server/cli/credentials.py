@@ -15,19 +15,27 @@ from ..config import Configuration, ServerConfig
 from .common import add_command, add_conf, add_group, out, positive
 
 if TYPE_CHECKING:
+    from ..client_ids import IdRanges
     from ..credentials import Credentials, Grant
 
 
 def add_commands(commands: Any) -> None:
     """Add the commands to those of the command line."""
-    tokens = add_group(commands, "token", "make, list and revoke tokens of the HTTP API")
+    _add_token_commands(commands)
+    _add_user_commands(commands)
+
+
+def _add_token_commands(commands: Any) -> None:
+    tokens = add_group(commands, "token", "make, list, limit and revoke tokens of the HTTP API")
     create = add_command(
         tokens,
         "create",
         token_create_command,
         "make a token",
-        "Make a token and print it, once. From the first token on, every call of the API needs one.",
+        "Make a token and print it, once. From the first token on, every call of the API needs one. Tokens with the\n"
+        "same name own the same clients, so that one can take the place of another.",
         "sluice token create --name billing --destination example",
+        "sluice token create --name billing --clients 1000-1099,2001",
         "sluice token create --name operations --admin --days 90",
     )
     create.add_argument("--name", required=True, help="whose token it is, for the list")
@@ -43,6 +51,19 @@ def add_commands(commands: Any) -> None:
         "sluice token list",
     )
     add_conf(listing)
+    limit = add_command(
+        tokens,
+        "limit",
+        token_limit_command,
+        "limit a token to its clients",
+        "Limit a token to the clients that it names, or else to those that it has created. A token that was made\n"
+        "before tokens had clients may use all but those of outputs until then. What it creates is its own.",
+        "sluice token limit 0123456789ab",
+        "sluice token limit 0123456789ab --clients 1000-1099,2001",
+    )
+    limit.add_argument("id", metavar="ID", help="as sluice token list shows it")
+    _choosing_clients(limit)
+    add_conf(limit)
     revoke = add_command(
         tokens,
         "revoke",
@@ -54,6 +75,8 @@ def add_commands(commands: Any) -> None:
     revoke.add_argument("id", metavar="ID", help="as sluice token list shows it")
     add_conf(revoke)
 
+
+def _add_user_commands(commands: Any) -> None:
     users = add_group(commands, "user", "keep the users that get tokens for a password")
     put = add_command(
         users,
@@ -86,7 +109,24 @@ def _granting(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--destination", action="append", metavar="NAME", help="reaches this one (may be repeated; default: all)"
     )
-    command.add_argument("--admin", action="store_true", help="may also start and stop destinations")
+    command.add_argument("--admin", action="store_true", help="may use every client, and start and stop destinations")
+    _choosing_clients(command)
+
+
+def _choosing_clients(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--clients", type=client_ids, metavar="IDS", help="may use these clients (default: those that it creates)"
+    )
+
+
+def client_ids(text: str) -> "IdRanges":
+    """Read a list of client ids of the command line."""
+    from ..client_ids import parse_ranges
+
+    try:
+        return parse_ranges(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def token_create_command(options: Any) -> int:
@@ -103,13 +143,29 @@ def token_create_command(options: Any) -> int:
 def token_list_command(options: Any) -> int:
     """List the tokens."""
     listing = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("id", "name", "scope", "destinations", "created", "expires"):
-        listing.add_column(title)
+    for title in ("id", "name", "scope", "destinations", "clients", "created", "expires"):
+        listing.add_column(title, overflow="fold", no_wrap=title == "id")
     for identity, token in _credentials(_server(options)).tokens.items():
         expires = f"{token.expires:%Y-%m-%d %H:%M}" if token.expires else "never"
         names = ", ".join(token.destinations)
-        listing.add_row(identity, Text(token.name), token.scope, names, f"{token.created:%Y-%m-%d %H:%M}", expires)
+        created = f"{token.created:%Y-%m-%d %H:%M}"
+        listing.add_row(identity, Text(token.name), token.scope, names, _clients(token), created, expires)
     out.print(listing if listing.row_count else "no tokens; make one with sluice token create")
+    return 0
+
+
+def token_limit_command(options: Any) -> int:
+    """Limit a token to its clients."""
+    from ..credentials import Scope
+
+    credentials = _credentials(_server(options))
+    known = credentials.tokens.get(options.id)
+    if known is not None and known.scope is Scope.ADMIN:
+        raise ConfigError(f"token {options.id!r} is an administrator's, who may use every client: revoke it instead")
+    token = credentials.limit(options.id, options.clients or ())
+    if token is None:
+        raise ConfigError(f"there is no token {options.id!r}; sluice token list shows the ids")
+    out.print(Text(f"{options.id} ({token.name}) may use of the clients: {_clients(token)}"))
     return 0
 
 
@@ -146,10 +202,10 @@ def user_remove_command(options: Any) -> int:
 def user_list_command(options: Any) -> int:
     """List the users."""
     listing = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("name", "scope", "destinations"):
-        listing.add_column(title)
+    for title in ("name", "scope", "destinations", "clients"):
+        listing.add_column(title, overflow="fold")
     for name, user in _credentials(_server(options)).users.items():
-        listing.add_row(Text(name), user.scope, ", ".join(user.destinations))
+        listing.add_row(Text(name), user.scope, ", ".join(user.destinations), _clients(user))
     out.print(listing if listing.row_count else "no users; add one with sluice user set")
     return 0
 
@@ -157,8 +213,23 @@ def user_list_command(options: Any) -> int:
 def _granted(options: Any) -> "Grant":
     from ..credentials import Grant, Scope
 
-    scope = Scope.ADMIN if options.admin else Scope.READ
-    return Grant(scope=scope, destinations=tuple(options.destination or ("*",)))
+    destinations = tuple(options.destination or ("*",))
+    if not options.admin:
+        return Grant(destinations=destinations, clients=options.clients or ())
+    if options.clients:
+        raise ConfigError("an administrator may use every client: give --clients or --admin, not both")
+    return Grant(scope=Scope.ADMIN, destinations=destinations)
+
+
+def _clients(grant: "Grant") -> str:
+    from ..client_ids import show_ranges
+    from ..credentials import Scope
+
+    if grant.scope is Scope.ADMIN:
+        return "all"
+    if grant.clients is None:
+        return "all but an output's"
+    return show_ranges(grant.clients) or "its own"
 
 
 def _server(options: Any) -> ServerConfig:

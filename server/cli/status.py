@@ -142,6 +142,7 @@ def show(out: Console, destination: dict[str, Any]) -> None:
             "cursor": client["position"],
             "filter": client["filter"],
             "log": "what it needs stays, beyond the limits (sluice protect)" if client["protected"] else "",
+            "owner": client["owner"] and f"token {client['owner']}",
             "batches": ", ".join(map(str, client["marks"])),
         }
         for name, value in details.items():

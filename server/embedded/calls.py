@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from ...instance.config import BatchMode, InstanceConfig
 from ...instance.serving import Serving, compile_where
 from ...protocol.content import Content
-from ...protocol.errors import BadParameterError, BadPositionError, DestinationStoppedError, SourceChangedError
+from ...protocol.errors import (
+    BadParameterError,
+    BadPositionError,
+    DestinationStoppedError,
+    ForbiddenError,
+    SourceChangedError,
+)
 from ...protocol.position import Position
 from ...store.batch import Batch
 from ...store.cursor import MOVED, Cursor, StoredClient, split_memory
@@ -15,7 +21,8 @@ from ...store.moves import By, Move
 from ...store.snapshot import Selection, TableProgress
 from ...store.status import ClientStatus
 from ...store.track import Wanted
-from ..caller import by_caller
+from ..caller import Caller, by_caller, caller
+from ..client_ids import FIRST, LAST
 from .destinations import Destinations
 
 DEFAULT_BATCH_SIZE = 1000
@@ -66,6 +73,7 @@ class Calls(Destinations):
 
         Raises:
             OwnedError: an output owns the client, and somebody else calls.
+            ForbiddenError: the caller may not use the client, or not change the filter that clients share.
             BadParameterError: the client id is out of range, or there is no log that could keep anything; or the
                 tables of a snapshot cannot be read, or the client has begun without one.
             FilterError: the filter or the condition is not valid, or cannot match anything.
@@ -77,9 +85,11 @@ class Calls(Destinations):
             SourceError: the source cannot be asked, for the place of a time, the oldest one, or a new condition.
         """
         # Long: half of it says what the arguments mean.
-        instance = self._running(destination) if output else self._admit(destination, client_id, "subscribe")
-        if not -(1 << 15) <= client_id < 1 << 15:
+        who = caller.get()
+        instance = self._admit_new(destination, client_id, output)
+        if not FIRST <= client_id <= LAST:
             raise BadParameterError(f"client id {client_id} is not a 16-bit integer")
+        _check_shared_filter(instance, filter, who)
         _check_protection(instance, protected=protected)
         if where and where != _where(instance, client_id):
             await instance.check_where(where)
@@ -92,8 +102,9 @@ class Calls(Destinations):
         if not is_known and place == "earliest":
             await instance.check_return(client_id)
         begin = place if is_known else await instance.find_start(place)
-        instance = self._running(destination)  # it may have been stopped, or have begun again, meanwhile
-        is_new = client_id not in instance.cursors.client_ids
+        # It may have been stopped, or have begun again, meanwhile; and somebody else may have been faster.
+        instance = self._admit_new(destination, client_id, output)
+        is_new = instance.cursors.owners(client_id) is None
         instance.cursors.subscribe(
             client_id,
             filter_text=filter,
@@ -102,6 +113,7 @@ class Calls(Destinations):
             expire_after=expire_after,
             protected=protected,
             output=output,
+            owner=who.token if is_new or who.names(client_id) else None,
             now=time.monotonic(),
             by=by_caller(),
         )
@@ -124,12 +136,20 @@ class Calls(Destinations):
             "position": status.position,
         }
 
+    def _admit_new(self, destination: str, client_id: int, output: str) -> Serving:
+        """Return a destination that runs, for a client that may be new. Raises as `_admit`."""
+        if output:
+            return self._running(destination)
+        if self._running(destination).cursors.owners(client_id) is None and (who := caller.get()).clients:
+            who.require(client_id, "")
+        return self._admit(destination, client_id, "subscribe")
+
     async def protect(self, destination: str, client_id: int, *, protected: bool) -> None:
         """Let the log on disk keep what a client still needs, beyond its limits, or no longer; durably.
 
-        Raises NotSubscribedError, and BadParameterError when there is no log.
+        Raises NotSubscribedError, ForbiddenError, and BadParameterError when there is no log.
         """
-        instance = self._running(destination)
+        instance = self._admit_by_hand(destination, client_id)
         _check_protection(instance, protected=protected)
         instance.cursors.protect(client_id, protected=protected, now=time.monotonic())
         await instance.flush()
@@ -152,6 +172,7 @@ class Calls(Destinations):
 
         Raises:
             NotSubscribedError: the client has not subscribed.
+            ForbiddenError: the caller may not use it.
             BadPositionError: ``start`` is not a position; or it is ``earliest``, the client has lost its place, and the
                 source has older changes than that.
             GoneError: it is older than what is stored.
@@ -159,13 +180,13 @@ class Calls(Destinations):
             SourceChangedError: it belongs to another source or history.
             SourceError: the source cannot be asked.
         """
-        instance = self._running(destination)
+        instance = self._admit_by_hand(destination, client_id)
         if start == "earliest":
             await instance.check_earliest(client_id)
         place = start["timestamp"] if isinstance(start, dict) else start
         begin = place if isinstance(place, Cursor) else await instance.find_start(place, client_id)
         held = not is_confirmed and await instance.holds(client_id)
-        instance = self._running(destination)  # see `subscribe`
+        instance = self._admit_by_hand(destination, client_id)  # see `subscribe`
         before, left = instance.gate.last(client_id), instance.cursors.status(client_id).position
         instance.cursors.seek(
             client_id,
@@ -187,9 +208,9 @@ class Calls(Destinations):
     async def skip(self, destination: str, client_id: int, position: str) -> str:
         """Confirm the one transaction that a client gets next, durably; ``position`` has to lie in it.
 
-        Returns the place after it, and raises what `Cursors.skip` raises.
+        Returns the place after it, and raises what `Cursors.skip` raises, and ForbiddenError.
         """
-        instance = self._running(destination)
+        instance = self._admit_by_hand(destination, client_id)
         end = instance.cursors.skip(client_id, Position.parse(position), now=time.monotonic(), by=by_caller())
         if end != Position.parse(position):  # else it was a marker alone
             instance.cursors.tell_owner(client_id, _moved(instance.cursors.memory(client_id)))
@@ -215,9 +236,9 @@ class Calls(Destinations):
     async def confirm_gaps(self, destination: str, client_id: int) -> int:
         """Confirm, durably, what a client does not get; return how many jumps nobody had confirmed before.
 
-        An output that such a marker stops goes on. The client may have left.
+        An output that such a marker stops goes on. The client may have left. Raises ForbiddenError.
         """
-        instance = self._running(destination)
+        instance = self._admit_by_hand(destination, client_id)
         confirmed = instance.gate.confirm(client_id)
         instance.wake()
         await instance.flush()
@@ -432,7 +453,10 @@ class Calls(Destinations):
             PurgedError: the source no longer has what the client waits for.
         """
         by_operator = by_operator and position is not None  # who may do that for an output, too
-        instance = self._running(destination) if by_operator else self._admit(destination, client_id, "ack", session)
+        if by_operator:
+            instance = self._admit_by_hand(destination, client_id)
+        else:
+            instance = self._admit(destination, client_id, "ack", session)
         if batch_id is not None and position is None:
             instance.cursors.ack(client_id, batch_id, now=time.monotonic(), session=session, memory=memory)
         elif position is not None and not (by_operator and batch_id is not None):
@@ -563,6 +587,17 @@ def _moved(memory: str) -> str:
     """Return what a client remembers when its cursor is moved by hand."""
     now = time.time_ns() // 1_000_000
     return f"{MOVED}{now}-{secrets.token_hex(8)} {split_memory(memory)[1]}"
+
+
+def _check_shared_filter(instance: Serving, text: str, who: Caller) -> None:
+    """Raise ForbiddenError if a token would change what others get, where the filter of a client is everybody's."""
+    if not (instance.config.shared_filter and text and who.token) or text == instance.config.filter_regex:
+        return
+    if who.clients is not None or any(it.output for it in instance.cursors.stored()):
+        raise ForbiddenError(
+            "the clients of the destination have one filter (sluice.instance.sharedFilter), and this one would change"
+            " it for all: subscribe without one, or use a token of scope 'admin'"
+        )
 
 
 def _check_protection(instance: Serving, *, protected: bool | None) -> None:

@@ -27,6 +27,7 @@ from ...protocol.errors import (
     BadParameterError,
     ConfigError,
     FencedError,
+    ForbiddenError,
     OwnedError,
     SluiceError,
     UnknownDestinationError,
@@ -36,7 +37,7 @@ from ...store.cursor import Cursor
 from ...store.log.log import Extent, FileStatus
 from ...store.moves import SERVER, Move
 from ...store.status import ClientStatus
-from ..caller import by_caller
+from ..caller import by_caller, caller
 from .companions import Companions, NoCompanions, OutputStatus
 from .quarantine import Retried, decode_again
 
@@ -583,7 +584,8 @@ class Destinations:
     def _admit(self, destination: str, client_id: int, call: str, session: str | None = None) -> Instance | View:
         """Return a destination that runs.
 
-        Raises OwnedError, and keeps that, when an output owns the client and it is not the output that calls.
+        Raises OwnedError, and keeps that, when an output owns the client and it is not the output that calls;
+        ForbiddenError when it is not one of the caller's clients.
         """
         instance = self._running(destination)
         try:
@@ -591,6 +593,23 @@ class Destinations:
         except OwnedError as error:
             instance.note_refused_call(client_id, f"{call} by {by_caller().who}", error)
             raise
+        owners = instance.cursors.owners(client_id)
+        if owners is not None:
+            caller.get().require(client_id, owners[1])
+        return instance
+
+    def _admit_by_hand(self, destination: str, client_id: int) -> Instance | View:
+        """Return a destination that runs, for a call that an administrator may make on an output's client, too.
+
+        Raises ForbiddenError unless it is one of the caller's clients.
+        """
+        instance = self._running(destination)
+        output, owner = instance.cursors.owners(client_id) or ("", "")
+        if output and caller.get().token:
+            raise ForbiddenError(
+                f"client {client_id} is that of the output {output}, on which only a token of scope 'admin' may act"
+            )
+        caller.get().require(client_id, owner)
         return instance
 
     def _running_main(self, destination: str) -> Instance:

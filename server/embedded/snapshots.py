@@ -14,14 +14,17 @@ class Snapshots(Destinations):
 
         Raises:
             NotSubscribedError: the client has not subscribed.
+            ForbiddenError: the caller may not use it.
             FilterError: the filter of the selection is wrong, or the client is refused for its own.
             BadParameterError: there is no such table, or one cannot be read, or a condition cannot be used.
             SourceError: the source cannot be asked.
         """
-        instance = self._running(destination)
+        instance = self._admit_by_hand(destination, client_id)
         tables = await instance.select(selection, instance.cursors.wanted(client_id))
         await instance.name_place(client_id)
-        instance = self._running(destination)  # it may have been stopped, or have begun again, meanwhile
+        instance = self._admit_by_hand(
+            destination, client_id
+        )  # it may have been stopped, or have begun again, meanwhile
         snapshot = instance.cursors.add_snapshot(client_id, tables, selection.rate)
         await instance.flush()
         instance.tend_snapshots()
@@ -38,8 +41,11 @@ class Snapshots(Destinations):
         return self._running(destination).cursors.snapshot(client_id, snapshot_id)
 
     async def pause_snapshot(self, destination: str, client_id: int, snapshot_id: int, *, is_paused: bool) -> Snapshot:
-        """Read and give no more rows of a snapshot, or go on after what is acked, durably; raises as `snapshot`."""
-        instance = self._running(destination)
+        """Read and give no more rows of a snapshot, or go on after what is acked, durably.
+
+        Raises ForbiddenError, and as `snapshot`.
+        """
+        instance = self._admit_by_hand(destination, client_id)
         found = instance.cursors.pause_snapshot(client_id, snapshot_id, is_paused=is_paused)
         await instance.flush()
         instance.tend_snapshots()
@@ -48,8 +54,8 @@ class Snapshots(Destinations):
         return found
 
     async def cancel_snapshot(self, destination: str, client_id: int, snapshot_id: int) -> None:
-        """Forget a snapshot, durably. Rows that were given can still be acked; raises as `snapshot`."""
-        instance = self._running(destination)
+        """Forget a snapshot, durably. Rows that were given can still be acked. Raises as `pause_snapshot`."""
+        instance = self._admit_by_hand(destination, client_id)
         instance.cursors.remove_snapshot(client_id, snapshot_id)
         await instance.flush()
         await self.audit(destination, "cancelling of a snapshot", client_id, detail=str(snapshot_id))

@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..conditions import summary
 from ..credentials import LOGIN_LIFETIME
 from ..embedded.quarantine import listed
-from .auth import Destination, Granted, may_administer, may_read
+from .auth import Destination, Granted
 from .context import Ctx
+from .rights import checked
 from .views import (
     AuditView,
     ColumnView,
@@ -30,7 +31,7 @@ from .views import (
     TokenView,
 )
 
-destinations = APIRouter(prefix="/v1/destinations", tags=["destinations"])
+destinations = APIRouter(prefix="/v1/destinations", tags=["destinations"], dependencies=[checked])
 process = APIRouter(tags=["process"])
 
 
@@ -41,7 +42,7 @@ async def list_destinations(context: Ctx, grant: Granted) -> list[DestinationVie
     return [DestinationView.of(context.embedded.destination_status(name)) for name in names]
 
 
-@destinations.get("/{destination}", operation_id="getDestination", summary="One destination", dependencies=[may_read])
+@destinations.get("/{destination}", operation_id="getDestination", summary="One destination")
 async def destination_detail(context: Ctx, destination: Destination) -> DestinationView:
     """Tell state, source position, clients, lag by stage."""
     return DestinationView.of(context.embedded.destination_status(destination))
@@ -51,7 +52,6 @@ async def destination_detail(context: Ctx, destination: Destination) -> Destinat
     "/{destination}/start",
     operation_id="startDestination",
     summary="Start a destination",
-    dependencies=[may_administer],
 )
 async def start(context: Ctx, destination: Destination) -> DestinationView:
     """Start it; a running one goes on. One in an error begins again if its file was changed."""
@@ -60,9 +60,7 @@ async def start(context: Ctx, destination: Destination) -> DestinationView:
     return DestinationView.of(context.embedded.destination_status(destination))
 
 
-@destinations.post(
-    "/{destination}/stop", operation_id="stopDestination", summary="Stop a destination", dependencies=[may_administer]
-)
+@destinations.post("/{destination}/stop", operation_id="stopDestination", summary="Stop a destination")
 async def stop(context: Ctx, destination: Destination) -> DestinationView:
     """Stop it; cursors are saved, waiting calls are answered with `destination-stopped`."""
     await context.embedded.stop(destination)
@@ -74,7 +72,6 @@ async def stop(context: Ctx, destination: Destination) -> DestinationView:
     "/{destination}/source/switch",
     operation_id="switchSource",
     summary="Read another server with the same data",
-    dependencies=[may_administer],
 )
 async def switch_source(
     context: Ctx,
@@ -98,7 +95,6 @@ async def switch_source(
     "/{destination}/quarantine",
     operation_id="listQuarantine",
     summary="Row events in quarantine",
-    dependencies=[may_read],
 )
 async def quarantine(context: Ctx, destination: Destination) -> list[QuarantinedView]:
     """List the row events that could not be decoded: where each stands in the binlog, of which table, and why."""
@@ -110,7 +106,6 @@ async def quarantine(context: Ctx, destination: Destination) -> list[Quarantined
     "/{destination}/quarantine/retry",
     operation_id="retryQuarantine",
     summary="Decode what is in quarantine again",
-    dependencies=[may_administer],
 )
 async def retry_quarantine(
     context: Ctx,
@@ -133,7 +128,6 @@ async def retry_quarantine(
     "/{destination}/moves",
     operation_id="listMoves",
     summary="Where places of clients jumped",
-    dependencies=[may_read],
 )
 async def moves(context: Ctx, destination: Destination) -> list[MoveView]:
     """List where the places of clients jumped over changes, by client, oldest first; also of clients that have left.
@@ -144,9 +138,7 @@ async def moves(context: Ctx, destination: Destination) -> list[MoveView]:
     return [MoveView.of(client_id, move) for client_id in sorted(found) for move in found[client_id]]
 
 
-@destinations.get(
-    "/{destination}/audit", operation_id="listAudit", summary="What was changed", dependencies=[may_administer]
-)
+@destinations.get("/{destination}/audit", operation_id="listAudit", summary="What was changed")
 async def audit(
     context: Ctx, destination: Destination, limit: Annotated[int, Query(ge=1, le=10_000)] = 100
 ) -> list[AuditView]:
@@ -157,9 +149,7 @@ async def audit(
     return [AuditView.model_validate(it) for it in await context.embedded.audited(destination, limit)]
 
 
-@destinations.get(
-    "/{destination}/log", operation_id="listLog", summary="Files of the log on disk", dependencies=[may_read]
-)
+@destinations.get("/{destination}/log", operation_id="listLog", summary="Files of the log on disk")
 async def log(context: Ctx, destination: Destination) -> list[LogFileView]:
     """List the files of the log on disk, oldest first; none without a log."""
     extent = context.embedded.destination_status(destination).log
@@ -170,7 +160,6 @@ async def log(context: Ctx, destination: Destination) -> list[LogFileView]:
     "/{destination}/log/prune",
     operation_id="pruneLog",
     summary="Take old files of the log away",
-    dependencies=[may_administer],
 )
 async def prune_log(
     context: Ctx,
@@ -185,15 +174,13 @@ async def prune_log(
     return [LogFileView.of(it) for it in await context.embedded.prune_log(destination, most, dry_run=dry_run)]
 
 
-@destinations.get(
-    "/{destination}/latest", operation_id="getSourceEnd", summary="The source's end", dependencies=[may_read]
-)
+@destinations.get("/{destination}/latest", operation_id="getSourceEnd", summary="The source's end")
 async def latest(context: Ctx, destination: Destination) -> PositionView:
     """Ask the source for the place after its last change."""
     return PositionView(position=str(await context.embedded.latest(destination)))
 
 
-@destinations.get("/{destination}/tables", operation_id="listTables", summary="Tables", dependencies=[may_read])
+@destinations.get("/{destination}/tables", operation_id="listTables", summary="Tables")
 async def tables(
     context: Ctx,
     destination: Destination,
@@ -203,9 +190,7 @@ async def tables(
     return TablesView(tables=await context.embedded.tables(destination, wanted))
 
 
-@destinations.get(
-    "/{destination}/tables/{table:path}", operation_id="getTable", summary="Columns of a table", dependencies=[may_read]
-)
+@destinations.get("/{destination}/tables/{table:path}", operation_id="getTable", summary="Columns of a table")
 async def table(
     context: Ctx,
     destination: Destination,

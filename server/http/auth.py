@@ -25,7 +25,7 @@ from ...protocol.errors import (
     TooManyAttemptsError,
     UnauthorizedError,
 )
-from ..caller import caller
+from ..caller import Caller, caller
 from ..config import ServerConfig
 from ..credentials import Credentials, Grant, IssuedToken, Scope, Token
 from ..network import is_address, is_loopback, refuse_open
@@ -172,10 +172,13 @@ class Guard:
         await self.app(scope, receive, send)
 
 
-def _caller(grant: Grant, client: tuple[str, int] | None) -> str:
-    """Name who calls: by the token, and from where."""
+def _caller(grant: Grant, client: tuple[str, int] | None) -> Caller:
+    """Say who calls: by the token, and from where."""
     name = f"token {grant.name}" if isinstance(grant, Token) else "no token"
-    return name if client is None else f"{name}, {client[0]}"
+    name = name if client is None else f"{name}, {client[0]}"
+    if isinstance(grant, Token) and grant.scope is not Scope.ADMIN:
+        return Caller(name, grant.name, grant.clients)
+    return Caller(name)
 
 
 def is_public(raw_path: bytes) -> bool:
@@ -256,20 +259,3 @@ Granted = Annotated[Grant, Depends(_grant)]
 
 
 Destination = Annotated[str, Path(description="Name of the destination: one source, one stream of changes.")]
-
-
-async def grant_for(grant: Granted, destination: Destination) -> Grant:
-    """Return a grant that reaches a destination. Raises ForbiddenError."""
-    if not grant.covers(destination):
-        raise ForbiddenError(f"The token does not reach destination {destination!r}.")
-    return grant
-
-
-async def _admin(grant: Annotated[Grant, Depends(grant_for)]) -> Grant:
-    if grant.scope is not Scope.ADMIN:
-        raise ForbiddenError("The call needs a token of scope 'admin'.")
-    return grant
-
-
-may_read = Depends(grant_for)
-may_administer = Depends(_admin)

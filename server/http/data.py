@@ -14,9 +14,10 @@ from ...store.batch import Batch
 from ...store.snapshot import Selection
 from ..embedded import EmbeddedServer
 from ..embedded.calls import EMPTY
-from .auth import Destination, may_read
+from .auth import Destination
 from .context import Context, Ctx
 from .formats import SINGLE, STREAMED, PartsResponse, described, encode, negotiate
+from .rights import checked
 from .stream import HEARTBEAT, RangeResponse, StreamResponse, join_pieces
 from .views import ClientView, ConfirmedView, MovedView, PartsView, PartView, RangeView, SessionView
 from .waiting import Listener
@@ -24,7 +25,7 @@ from .waiting import Listener
 LONGEST_WAIT = 3_600_000  # ms
 
 router = APIRouter(
-    prefix="/v1/destinations/{destination}/clients/{client_id}", tags=["consumers"], dependencies=[may_read]
+    prefix="/v1/destinations/{destination}/clients/{client_id}", tags=["consumers"], dependencies=[checked]
 )
 
 ClientId = Annotated[

@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...protocol.errors import SluiceError
 from . import data, problems
-from .auth import grant_for
 from .context import Context
+from .rights import require
 
 PATH: Final = re.compile(r"/v1/destinations/([^/]+)/clients/(-?[0-9]{1,4}|[12][0-9]{4})/(ack|getWithoutAck)")
 """Of such a call; the client ids that this does not know are a matter of the routes."""
@@ -58,7 +58,7 @@ class Shortcut:
             return
         scope["route"], scope["path_params"] = self._routes[call], {"destination": destination}
         try:
-            await grant_for(scope["state"]["grant"], destination)
+            require(call, scope["state"]["grant"], destination)
             response = await work()
         except SluiceError as error:
             response = problems.problem(error)

@@ -4,13 +4,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from .auth import Destination, may_read
+from .auth import Destination
 from .context import Ctx
 from .data import ClientId, SnapshotWish
+from .rights import checked
 from .views import SnapshotView
 
 router = APIRouter(
-    prefix="/v1/destinations/{destination}/clients/{client_id}/snapshots", tags=["snapshots"], dependencies=[may_read]
+    prefix="/v1/destinations/{destination}/clients/{client_id}/snapshots", tags=["snapshots"], dependencies=[checked]
 )
 
 SnapshotId = Annotated[int, Path(description="Id of the snapshot, as its begin has answered.", examples=[3000000001])]

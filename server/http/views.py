@@ -79,6 +79,7 @@ class ClientView(View):
         " this server, since that start."
     )
     called: bool = Field(description="Whether it has made a call since the destination was started on this server.")
+    owner: str = Field(description="Name of the token that has created it; empty for an administrator's, or none.")
     threat: str = Field(description="That source or log may soon let go of what is at the cursor; empty if not.")
     protected: bool = Field(description="Whether the log on disk keeps what it still needs, beyond its limits.")
     lag: LagView
@@ -104,6 +105,7 @@ class ClientView(View):
             idle=time.monotonic() - status.last_active,
             called=status.called,
             protected=status.protected,
+            owner=status.owner,
             threat=threat.text if (threat := destination.threats.get(status.client_id)) else "",
             lag=LagView(
                 **AmountView.of(status.lag).model_dump(exclude={"seconds"}),

@@ -28,7 +28,7 @@ from ...protocol.gtid import has_executed
 from ...protocol.position import Position
 from ...store.batch import Batch
 from ...store.cursor import MOVED, Cursor
-from ..caller import caller
+from ..caller import Caller, caller
 from ..embedded import EmbeddedServer
 from ..embedded.companions import OutputStatus
 from .settings import Output
@@ -121,7 +121,7 @@ class Delivery:
 
     async def run(self) -> None:
         """Deliver for ever; cancelled, it sends nothing more before it returns."""
-        caller.set(f"output {self.output.name}")
+        caller.set(Caller(f"output {self.output.name}"))
         pause = SHORTEST
         try:
             while True:

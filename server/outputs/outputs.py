@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from ...protocol.errors import DestinationStoppedError, NotStoredError, SluiceError
 from ...store.cursor import StoredClient
 from ...store.moves import SERVER
-from ..caller import caller
+from ..caller import Caller, caller
 from ..embedded import EmbeddedServer
 from ..embedded.companions import OutputStatus
 from .configured import CANALS_CLIENT, with_same_client
@@ -90,7 +90,7 @@ class Outputs:
             else:
                 self._running[delivery] = asyncio.create_task(delivery.run(), name=str(delivery.output))
         if is_valid:
-            by = caller.set("the configuration") if caller.get() == SERVER else None
+            by = caller.set(Caller("the configuration")) if caller.get().name == SERVER else None
             await self._release(destination, {it.output.client_id for it in deliveries})
             if by is not None:
                 caller.reset(by)

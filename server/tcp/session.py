@@ -21,7 +21,7 @@ from ...protocol.errors import (
     UnknownBatchError,
     UnknownDestinationError,
 )
-from ..caller import caller
+from ..caller import Caller, caller
 from ..embedded import EmbeddedServer
 from ..embedded.calls import DEFAULT_BATCH_SIZE, EMPTY
 from ..metrics import Metrics
@@ -136,7 +136,7 @@ class CanalSession:
         Raises FrameError when the connection has to be closed without a word.
         """
         begin = time.perf_counter()
-        caller.set(self._peer)
+        caller.set(Caller(self._peer))
         kind = _name(packet.type) if self.authenticated else "CLIENTAUTHENTICATION"
         self._client = ("", 0)
         code = 0

@@ -124,6 +124,20 @@ async def test_conditions_on_rows_have_a_node_of_their_own(zk: ZooKeeperSession,
     assert await clients(zk, name).load() == ()
 
 
+async def test_the_token_that_owns_a_client_has_a_node_of_its_own(zk: ZooKeeperSession, name: str) -> None:
+    """So a cursor that Canal writes does not give the client away."""
+    store = clients(zk, name)
+    await store.load()
+    for owner in ("billing", "Bücher", "", "billing"):
+        await store.store(0, Changes({1001: replace(CLIENT, owner=owner)}), None)
+        assert [it.owner for it in await clients(zk, name).load()] == [owner]
+        assert b"billing" not in (await zk.get(node(name, "1001/cursor"))).data
+    await zk.set(node(name, "1001/cursor"), JAVA)
+    assert [it.owner for it in await clients(zk, name).load()] == ["billing"]
+    await store.store(0, Changes({1001: None}), None)
+    assert await clients(zk, name).load() == ()
+
+
 async def test_the_output_that_owns_a_client_has_a_node_of_its_own(zk: ZooKeeperSession, name: str) -> None:
     """So a cursor that Canal writes does not free the client."""
     store = clients(zk, name)

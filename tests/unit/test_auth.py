@@ -28,10 +28,10 @@ from sluice.server.http.auth import (
     Gate,
     Guard,
     LoginLimiter,
-    may_administer,
     refuse_browsers_from_elsewhere,
     require_safe_binding,
 )
+from sluice.server.http.rights import require
 
 READ = Grant(scope=Scope.READ, destinations=("example",))
 
@@ -442,11 +442,10 @@ async def passed(credentials: Credentials, scope: MutableMapping[str, Any]) -> b
     return arrived
 
 
-async def test_administration_needs_the_scope_for_it() -> None:
-    assert may_administer.dependency is not None
-    assert await may_administer.dependency(EVERYTHING) == EVERYTHING
+def test_administration_needs_the_scope_for_it() -> None:
+    require("stopDestination", EVERYTHING, "example")
     with pytest.raises(ForbiddenError, match="scope 'admin'"):
-        await may_administer.dependency(READ)
+        require("stopDestination", READ, "example")
 
 
 def test_a_grant_covers_its_destinations() -> None:

@@ -31,7 +31,8 @@ def client(**values: object) -> ClientStatus:
     texts = dict.fromkeys(("filter", "where", "error", "problem", "position", "acked", "got"), "")
     status: dict[str, Any] = {"client_id": 7, "state": "attached", "marks": [], "given": NO_LAG, "waiting": NO_LAG}
     # Examples are made long before they are used.
-    status |= {"last_active": time.monotonic() + 3600, "called": True, "protected": False, "late": 0, "snapshots": []}
+    status |= {"last_active": time.monotonic() + 3600, "called": True, "protected": False, "late": 0}
+    status |= {"snapshots": [], "owner": ""}
     return ClientStatus(**(texts | status | values))
 
 

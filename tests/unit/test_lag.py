@@ -36,6 +36,7 @@ def client(number: int = 1001, **values: object) -> ClientStatus:
         "protected": False,
         "late": 0,
         "snapshots": [],
+        "owner": "",
     }
     return ClientStatus(**(status | values))  # type: ignore[arg-type]
 

@@ -88,6 +88,7 @@ async def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         where="shop.orders: total > 10 AND note = 'ä\\\\'",
         output="mq",
         refused="2026-01-01T00:00:00+00:00 rollback",
+        owner="billing",
         late=("101/binlog.000007@1700000000:4:1", "101/binlog.000007@1700000000:4:2"),
     )
     async with opened(tmp_path) as (store, epoch, clients):

@@ -21,7 +21,7 @@ import pytest
 from sluice.protocol.errors import ConfigError, SourceError
 from sluice.server.cli import cluster, spark
 from sluice.server.cli.command import MODULES, argument_parser, main
-from sluice.server.credentials import Credentials
+from sluice.server.credentials import Credentials, Grant, Scope
 
 SOURCE = "canal.instance.master.address = 127.0.0.1:1\ncanal.instance.dbUsername = cdc\n"
 
@@ -420,6 +420,48 @@ def test_a_token_is_shown_once_and_kept_as_a_hash(sluice: Sluice, conf: Path) ->
     assert token.split("_", 2)[2] not in (conf / "credentials.json").read_text()
     granted = Credentials(conf / "credentials.json").authenticate(token)
     assert (granted.name, granted.scope, granted.destinations) == ("billing", "read", ("a", "b"))
+    assert granted.clients == ()
+
+
+def test_a_token_names_its_clients_or_is_limited_later(sluice: Sluice, conf: Path) -> None:
+    credentials = Credentials(conf / "credentials.json")
+
+    def clients(text: str) -> object:
+        return Credentials(conf / "credentials.json").authenticate(text).clients
+
+    def shown(identity: str) -> str:
+        lines = sluice("token", "list")[1].split(identity)[1].splitlines()
+        return "".join(line.strip() for line in lines)
+
+    text = sluice("token", "create", "--name", "billing", "--clients=-5--1,1000-1099, 2001")[1].strip()
+    assert clients(text) == ((-5, -1), (1000, 1099), (2001, 2001))
+    assert "1000" in shown(text.split("_")[1])
+    before, admin = credentials.issue("before", Grant()), credentials.issue("ops", Grant(scope=Scope.ADMIN))
+    credentials.set_password("of before", "correct horse", Grant())
+    credentials.login("of before", "correct horse")
+    notes = [line for line in sluice("check")[1].splitlines() if "reaches every client" in line]
+    assert len(notes) == 2
+    assert f"token {before.id} (before)" in notes[0]
+    assert f"sluice token limit {before.id}" in notes[0]
+    assert "user of before" in notes[1]
+    assert sluice("token", "limit", before.id, "--clients", "7")[0] == 0
+    assert clients(before.text) == ((7, 7),)
+    assert sluice("token", "limit", before.id)[0] == 0
+    assert clients(before.text) == ()
+    assert "its own" in shown(before.id)
+    assert before.id not in sluice("check")[1]
+    assert "an administrator's" in sluice("token", "limit", admin.id)[2]
+    assert "there is no token 'x'" in sluice("token", "limit", "x")[2]
+    both = sluice("token", "create", "--name", "ops", "--admin", "--clients", "1")
+    assert both[0] == 2
+    assert "not both" in both[2]
+
+
+@pytest.mark.parametrize("ids", ["", "a", "1-", "9-1", "40000", "1,,2", "-40000"])
+def test_what_names_no_clients_is_refused(sluice: Sluice, conf: Path, ids: str) -> None:
+    status, _, error = sluice("token", "create", "--name", "billing", f"--clients={ids}")
+    assert status == 2
+    assert "is neither a client id nor a range of them" in error
 
 
 def test_making_a_token_or_a_user_says_that_canals_port_is_open(
@@ -440,7 +482,7 @@ def test_tokens_are_listed_and_revoked(sluice: Sluice, conf: Path) -> None:
     token = sluice("token", "create", "--name", "ops", "--admin", "--days", "3")[1].strip()
     identity = token.split("_")[1]
     (line,) = [line for line in sluice("token", "list")[1].splitlines() if line.startswith(identity)]
-    assert re.search(r"ops +admin +\* +\d{4}-\d\d-\d\d", line)
+    assert re.search(r"ops +admin +\* +all +\d{4}-\d\d-\d\d", line)
     assert "never" not in line
     assert sluice("token", "revoke", identity)[0] == 0
     assert json.loads((conf / "credentials.json").read_text())["tokens"] == {}
@@ -456,7 +498,7 @@ def test_a_user_is_added_with_a_password_from_the_standard_input_and_removed(
     assert "correct horse" not in text + (conf / "credentials.json").read_text()
     bought = Credentials(conf / "credentials.json").login("ops", "correct horse").token
     assert (bought.name, bought.scope, bought.destinations) == ("ops", "read", ("example",))
-    assert re.search(r"^ops +read +example *$", sluice("user", "list")[1], re.MULTILINE)
+    assert re.search(r"^ops +read +example +its own *$", sluice("user", "list")[1], re.MULTILINE)
     assert sluice("user", "remove", "ops")[0] == 0
     assert json.loads((conf / "credentials.json").read_text())["users"] == {}
 

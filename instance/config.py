@@ -271,6 +271,18 @@ class InstanceConfig(Settings):
     client_expiry: int = setting("sluice.instance.clientExpiry", 0, ge=0, le=315_360_000, unit="s", of_view=True)
     """A client that makes no call for this long is removed, together with its cursor. 0 keeps it for ever. A client can
     set its own time by `expireAfter` when it subscribes, as `sluice tail` does. A view can have its own."""
+    max_clients: int = setting("sluice.instance.maxClients", 20_000, ge=1, le=65_536, of_view=True)
+    """The greatest number of clients. Those that are stored stay, also if they are more. A view can have its own."""
+    max_clients_of_token: int = setting("sluice.instance.maxClientsOfToken", 100, ge=1, le=65_536, of_view=True)
+    """How many of them the tokens of one name may have created. Administrators, callers without a token and those of
+    Canal's port have no such limit."""
+    max_filter_size: int = setting("sluice.instance.maxFilterSize", 20_000, ge=100, le=1_000_000, of_view=True)
+    """The greatest size of a client's filter, in instructions of the programs of RE2: some ten for each item that names
+    a table, and more for `.*` and `\\w`. Each new table is matched with each filter. One that another client has
+    already may be used, whatever its size."""
+    max_filter_sizes: int = setting("sluice.instance.maxFilterSizes", 500_000, ge=100, le=1_000_000_000, of_view=True)
+    """The greatest size of the filters of all clients together; those that are alike count once. The clients of the
+    tokens of one name have a quarter of it at most."""
     catch_up_readers: int = setting("sluice.instance.catchUp.readers", 2, ge=0, le=64)
     """The greatest number of parsers that read the source again for what is no longer in the ring, each with a server
     id and a ring of its own. Clients that are behind the ring, and ranges, take turns; a client that makes no calls

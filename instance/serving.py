@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from ..protocol.errors import (
     BadParameterError,
@@ -18,6 +19,7 @@ from ..protocol.errors import (
     ConfigError,
     DestinationStoppedError,
     FilterError,
+    LimitError,
     NotStoredError,
     OwnedError,
     PurgedError,
@@ -44,6 +46,7 @@ from .purges import PurgeWatch, Threat
 from .quarantine import path_of, read_late
 from .sink.condition import leaves
 from .sink.filters import TableFilter
+from .sink.patterns import TooLargeError
 from .snapshots import SnapshotTasks
 from .source import Feed, Parser, ParserFactory
 from .status import ParserStatus, SourceStatus
@@ -59,6 +62,8 @@ MOST_TABLES = 1000
 """Tables of a snapshot at most."""
 OLDEST_START = "oldest"
 """Where a client may begin: the oldest place that ring, log or source have."""
+TOKEN_SHARE = 4
+"""What is shared by all clients: those of the tokens of one name may have this part of it at most."""
 REFUSED_AGAIN = 60.0
 """Seconds after which it is kept again that a call on an output's client was refused."""
 PATIENCE = 3.0
@@ -107,6 +112,10 @@ class Serving(ABC):
         self._title = title
         self._make_parser = make_parser
         self._filter = config.table_filter()
+        self._filters: WeakValueDictionary[str, TableFilter] = WeakValueDictionary()
+        """Those of clients, by their texts."""
+        self._compiled: list[TableFilter] = []
+        """Those of stored clients, until they are restored."""
         self._meta = meta or make_meta(config)
         self._quarantine = path_of(config.main.file_data_dir, config.main.destination)
         self._parser: Parser | None = None
@@ -251,6 +260,12 @@ class Serving(ABC):
             if client.where:
                 with contextlib.suppress(FilterError):  # said when the client is restored
                     await asyncio.to_thread(compile_where, client.where)
+        for text in {client.filter for client in clients if client.filter and not self.config.shared_filter}:
+            with contextlib.suppress(FilterError):
+                compiled = self._filters.get(text)
+                if compiled is None:
+                    compiled = self._filters[text] = await asyncio.to_thread(self._narrow, text)
+                self._compiled.append(compiled)
         needed = {position for client in clients for position in client.late}
         self._stored, self._late = clients, await asyncio.to_thread(read_late, self._quarantine, needed)
 
@@ -278,6 +293,7 @@ class Serving(ABC):
                     help_,
                     extra={"destination": self.config.destination},
                 )
+        self._compiled.clear()
 
     def pass_gap(self, why: str, read: Position | None, begin: Position | None) -> None:
         """Let the clients that wait for what is lost go on after it, and store that at once; see `Cursors.pass_gap`."""
@@ -367,13 +383,64 @@ class Serving(ABC):
         if self._parser is not None:
             self._parser.refilter(self._filter)
 
-    def compile_filter(self, text: str) -> Callable[[str, str], bool] | None:
-        """Return what says of a table whether it passes a client's filter; None for all. Raises FilterError."""
+    def compile_filter(self, text: str) -> TableFilter | None:
+        """Return what says of a table whether it passes a client's filter; None for all. Raises FilterError.
+
+        Clients with the same filter have it in common.
+        """
         if self.config.shared_filter:
             TableFilter(text)
             return None
-        narrowed = self._filter.narrow(text)
-        return None if narrowed.passes_all else narrowed.accepts
+        found = self._filters.get(text)
+        if found is None:
+            found = self._filters[text] = self._narrow(text)
+        return None if found.passes_all else found
+
+    def _narrow(self, text: str, most: int | None = None) -> TableFilter:
+        return self._filter.narrow(text, most)
+
+    async def narrow(self, text: str) -> TableFilter:
+        """Compile a filter of somebody else in a thread, unless it is in use. Raises FilterError, also if it is large.
+
+        It is in use as long as somebody refers to it.
+        """
+        if (found := self._filters.get(text)) is not None:
+            return found
+        most = self.config.max_filter_size
+        try:
+            found = await asyncio.to_thread(self._narrow, text, most)
+        except TooLargeError as error:
+            raise FilterError(
+                f"{error}. Here {most} instructions are allowed (sluice.instance.maxFilterSize): use fewer items, or"
+                " raise that"
+            ) from None
+        return self._filters.setdefault(text, found)
+
+    async def admit_filter(self, client_id: int, text: str, token: str) -> TableFilter | None:
+        """Make sure that a client may have a filter; it is compiled as long as somebody refers to what this returns.
+
+        ``token`` is the name of the token that wants it, empty for an administrator's. Raises FilterError if it is not
+        valid, or large, and LimitError if there is no room for it among those that are in use. What the client has, and
+        what others have, it may have.
+        """
+        if not text or self.config.shared_filter or text in self._filters:
+            return self._filters.get(text)
+        if self.cursors.owners(client_id) is not None and self.cursors.status(client_id).filter == text:
+            found = await asyncio.to_thread(self._narrow, text)
+            return self._filters.setdefault(text, found)
+        found = await self.narrow(text)
+        most, size = self.config.max_filter_sizes, sum(it.size for it in self._filters.values())
+        whose = f"the filters of the clients of {self.config.destination}"
+        if token and size <= most:
+            most //= TOKEN_SHARE
+            own = {it for it in self.cursors.filters_of(token) if isinstance(it, TableFilter)} | {found}
+            size, whose = sum(it.size for it in own), f"{whose} that the token {token!r} has created"
+        if size > most:
+            raise LimitError(
+                f"{whose} would have {size} instructions of {most} (sluice.instance.maxFilterSizes): use a filter that"
+                " another client has, or a shorter one"
+            )
+        return found
 
     async def check_where(self, text: str) -> None:
         """Make sure that rows can be judged by the conditions of a client, as far as the source can be asked.
@@ -593,7 +660,7 @@ class Serving(ABC):
         if not self._filter.accepts(schema, table):
             reason = self._filter.explain(schema, table).reason
             raise FilterError(f"destination {self.config.destination} does not deliver {schema}.{table}: {reason}")
-        if not self._filter.narrow(wanted).accepts(schema, table):
+        if not (await self.narrow(wanted)).accepts(schema, table):
             raise FilterError(f"the filter '{wanted}' leaves {schema}.{table} out")
         return await asyncio.to_thread(parser.columns, schema, table, at)
 
@@ -605,9 +672,13 @@ class Serving(ABC):
             SourceError: the source cannot be asked.
         """
         parser = self.running_parser()
-        narrower = self._filter.narrow(wanted)
-        found = await asyncio.to_thread(parser.tables)
-        return [".".join(it) for it in found if self._filter.accepts(*it) and narrower.accepts(*it)]
+        narrower = await self.narrow(wanted)
+
+        def find() -> list[str]:
+            found = parser.tables()
+            return [".".join(it) for it in found if self._filter.accepts(*it) and narrower.accepts(*it)]
+
+        return await asyncio.to_thread(find)
 
     async def select(self, selection: Selection, wanted: Wanted = EVERYTHING) -> list[TableProgress]:
         """Return the tables of the source that a client wants in a snapshot, of those that its filter delivers.

@@ -15,6 +15,7 @@ from .catchup import CatchUp
 from .config import InstanceConfig
 from .meta.base import HeldError, MetaStore
 from .serving import Serving, compile_where
+from .sink.filters import TableFilter
 from .source import Parser, ParserFactory
 from .status import SourceStatus
 
@@ -126,7 +127,7 @@ class View(Serving):
             detach_after=main.config.patience,
             expire_after=self.config.client_expiry,
             main=main.cursors,
-            passes=None if self._filter.passes_all else self._filter.accepts,
+            passes=None if self._filter.passes_all else self._filter,
             gate=self.gate,
         )
         self.cursors.texts = self.config.main.passes_texts(self._filter)
@@ -184,10 +185,8 @@ class View(Serving):
         if self.main is not None:
             self.main.seek_start()
 
-    def compile_filter(self, text: str) -> Callable[[str, str], bool] | None:
-        """See `Serving.compile_filter`; what the view does not have passes no filter."""
-        filters = [it.accepts for it in (self._filter, self._filter.narrow(text)) if not it.passes_all]
-        return (lambda schema, table: all(accepts(schema, table) for accepts in filters)) if filters else None
+    def _narrow(self, text: str, most: int | None = None) -> TableFilter:
+        return self._filter.narrow(text, most, is_whole=True)  # what the view does not have passes no filter
 
     def tend_readers(self) -> None:
         """See `Serving.tend_readers`."""

@@ -291,6 +291,12 @@ class BusyError(SluiceError):
     type = "busy"
 
 
+class LimitError(SluiceError):
+    """There are as many clients or conditions as are allowed, or their filters are as large."""
+
+    type = "limit"
+
+
 class UnauthorizedError(SluiceError):
     """The call carries no credentials, or none that are valid."""
 

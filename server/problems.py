@@ -56,6 +56,9 @@ PROBLEM_TYPES: ProblemTypes = {
         "Client of an output",
         "Use another client id. To take these changes yourself, take the output out of the configuration first.",
     ),
+    errors.LimitError: ProblemType(
+        409, "Limit reached", "Unsubscribe clients that are not needed, or raise the limit that the detail names."
+    ),
     errors.FilterError: ProblemType(
         409, "Filter cannot match", "Correct the filter or the condition on rows, or widen the filter of the instance."
     ),

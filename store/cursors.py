@@ -51,7 +51,10 @@ from .track import RowFilter, TableFilter, Track, Wanted
 
 IDS_PER_EPOCH = 10**9
 MAX_CONDITIONS = 16
-"""Different conditions on rows that clients of a destination and its views may have: all that is stored is judged."""
+"""Different conditions on rows that clients of a destination, and of each view, may have: all that is stored is judged
+by each of them."""
+CONDITIONS_OF_TOKEN = 4
+"""How many of them those may have that a token has created."""
 NOBODY = By()
 """Moves of places that nobody asked for are made by the server itself."""
 LOG = -1
@@ -310,7 +313,7 @@ class Cursors:
         state: InRing | Ahead | Gone
         wanted = Wanted()
         try:
-            wanted = self._compile(client.client_id, client.filter, client.where)
+            wanted = self._compile(client.filter, client.where)
         except FilterError as error:
             state = Gone(self.track, error, None)
         else:
@@ -358,7 +361,9 @@ class Cursors:
         if known is not None:
             self._own(known, output)
             where = known.where if where is None else where
-            known.select(filter_text, where, self._compile(client_id, filter_text, where))
+            if where != known.where:
+                self._check_conditions(client_id, where, known.owner if owner is None else owner)
+            known.select(filter_text, where, self._compile(filter_text, where))
             known.last_active = now
             known.expire_after = known.expire_after if expire_after is None else expire_after
             known.protected = known.protected if protected is None else protected
@@ -370,7 +375,8 @@ class Cursors:
             self._hold()
             return self.status(client_id)
         where = where or ""
-        wanted = self._compile(client_id, filter_text, where)
+        self._check_conditions(client_id, where, owner or "")
+        wanted = self._compile(filter_text, where)
         state, cursor = self._begin_at(start, wanted, by.time)
         stored = StoredClient(
             client_id,
@@ -432,7 +438,7 @@ class Cursors:
         """
         subscriber = self._subscriber(client_id)
         if subscriber.refusal is not None:
-            wanted = self._compile(client_id, subscriber.filter, subscriber.where)
+            wanted = self._compile(subscriber.filter, subscriber.where)
             subscriber.select(subscriber.filter, subscriber.where, wanted)
         known = subscriber.cursor
         if known is not None and known.position is not None and start in (known.position, str(known.position)):
@@ -525,6 +531,17 @@ class Cursors:
         subscriber = self._subscribers.get(client_id)
         if subscriber is not None and (session is None or session.partition(".")[0] != subscriber.session):
             subscriber.require_free()
+
+    def filters_of(self, owner: str) -> set[TableFilter]:
+        """Return the filters of the clients of a token."""
+        clients = self._subscribers.values()
+        return {it.wanted.tables for it in clients if it.owner == owner and it.wanted.tables is not None}
+
+    def count(self, owner: str | None = None) -> int:
+        """Return how many clients there are, or of a token."""
+        if owner is None:
+            return len(self._subscribers)
+        return sum(it.owner == owner for it in self._subscribers.values())
 
     def owners(self, client_id: int) -> tuple[str, str] | None:
         """Return the output that owns a client, and the token; empty without. None if it has not subscribed."""
@@ -1228,20 +1245,29 @@ class Cursors:
         cursor = Cursor.at(place, delivered=place)
         return Ahead.at(self.track, cursor), cursor
 
-    def _compile(self, client_id: int, filter_text: str, where: str) -> Wanted:
+    def _compile(self, filter_text: str, where: str) -> Wanted:
         tables = self._compile_filter(filter_text) if filter_text else self._passes
         if not where or self._compile_where is None:
             return Wanted(tables, texts=self.texts and tables is None)
-        rows = self._compile_where(where)
-        own, subscribers = self.key(client_id), self._shared.subscribers
-        wanted = [it.wanted.rows for key, it in subscribers.items() if key != own]
-        others = {it.text for it in wanted if it is not None}
-        if len(others - {rows.text}) >= MAX_CONDITIONS:
-            raise FilterError(
-                f"clients of this destination and its views have {MAX_CONDITIONS} different conditions on rows, and no"
-                " more are judged: use one of theirs (sluice clients shows them), or a filter in the consumer"
-            )
-        return Wanted(tables, rows)
+        return Wanted(tables, self._compile_where(where))
+
+    def _check_conditions(self, client_id: int, text: str, owner: str) -> None:
+        """Raise FilterError if another condition on rows would be one too many, of all clients or of a token's."""
+        if not text:
+            return
+        others = [it for key, it in self._subscribers.items() if key != client_id and it.where]
+        conditions = {it.where for it in others}
+        if text not in conditions and len(conditions) >= MAX_CONDITIONS:
+            whose, most = "clients of this destination or view", MAX_CONDITIONS
+        else:
+            conditions = {it.where for it in others if it.owner == owner}
+            if not owner or text in conditions or len(conditions) < CONDITIONS_OF_TOKEN:
+                return
+            whose, most = f"the clients that the token {owner!r} has created here", CONDITIONS_OF_TOKEN
+        raise FilterError(
+            f"{whose} have {most} different conditions on rows, and no more are judged: use one of theirs (sluice"
+            " clients shows them), or a filter in the consumer"
+        )
 
     def _refuse(self, subscriber: Subscriber) -> None:
         """Serve a client no longer that has come to a row of which its condition cannot be judged."""

@@ -89,6 +89,7 @@ cdef class Ring:
     cdef readonly Registry tables              # keys: (schema, table), and the collations of its columns if known
     cdef readonly Registry gtid_sources        # keys: (member, (sid, tag) or MariaDB's (domain, server_id))
     cdef readonly object restarts              # the Restarts of what the slots came from
+    cdef readonly object masks                 # `Masks`: which tables pass the filters of its readers
     cdef readonly object verdicts              # Verdicts by the texts of their conditions, as long as any are used
     cdef readonly Py_ssize_t size              # slots at most: a power of two
     cdef readonly Py_ssize_t memory            # bytes at most: of entries, of segments in use, of pinned ones

@@ -7,6 +7,7 @@ from weakref import WeakValueDictionary
 
 from typing_extensions import Buffer
 
+from .masks import Masks
 from .restarts import Restarts
 from .segment import SegmentPool, SegmentWriter
 from .verdicts import Pinned, Verdicts
@@ -109,6 +110,7 @@ class Ring:
     tables: Registry
     gtid_sources: Registry
     restarts: Restarts
+    masks: Masks
     verdicts: WeakValueDictionary[str, Verdicts]
     size: int
     memory: int

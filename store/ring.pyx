@@ -228,7 +228,8 @@ cdef class Ring:
         Raises:
             ConfigError: the size is not a power of two, or something is not positive.
         """
-        from .restarts import Restarts  # here, or `make mutants` could not exchange it
+        from .masks import Masks  # here, or `make mutants` could not exchange them
+        from .restarts import Restarts
 
         if size <= 0 or size & (size - 1):
             raise ConfigError(f"bufferSize must be a power of 2, not {size}")
@@ -245,6 +246,7 @@ cdef class Ring:
         self.gtid_sources = Registry()
         self.restarts = Restarts()
         self.verdicts = WeakValueDictionary()
+        self.masks = Masks()
         self.changed = self.pool.changed = threading.Condition()
 
     def __dealloc__(self):

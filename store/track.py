@@ -215,22 +215,21 @@ class WantedSlots:
     def __init__(self, ring: Ring, wanted: Wanted) -> None:
         """Nothing is asked of ``wanted`` before `chosen`."""
         self.ring = ring
-        self._tables = wanted.tables
         self._texts = wanted.texts
-        self._mask = bytearray([1])  # 0 stands for no table: transaction ends, statements
+        self._mask = None if wanted.tables is None else ring.masks.of(ring, wanted.tables)
         self._verdicts = None if wanted.rows is None else verdicts_of(ring, wanted.rows)
 
     def chosen(self) -> Chosen:
         """Return it as scans of the ring take it, updated with the tables seen since."""
-        if self._tables is not None:
-            for number in range(len(self._mask), len(self.ring.tables) + 1):
-                schema, table, *_ = self.ring.tables[number]
-                self._mask.append(self._tables(schema, table))
-        allowed = None if self._tables is None else self._mask
+        if self._mask is not None:
+            self._mask.update()
+        allowed = None if self._mask is None else self._mask.allowed
         return {"allowed": allowed, "verdicts": self._verdicts, "texts": self._texts}
 
     def reach(self, sequence: int, stop: int) -> int:
         """Return up to which slot it is known what is wanted of the slots from one on, ``stop`` at most."""
+        if self._mask is not None:
+            stop = self._mask.reach(sequence, stop)
         return stop if self._verdicts is None else max(sequence, min(stop, self._verdicts.reach(sequence)))
 
     def refusal(self, sequence: int) -> FilterError | None:

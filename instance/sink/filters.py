@@ -25,13 +25,16 @@ class Verdict:
 class Patterns:
     """One list of regular expressions. The empty list matches nothing."""
 
-    def __init__(self, text: str) -> None:
-        """Compile `text`; raises FilterError for an item that is invalid or can never match a table."""
+    def __init__(self, text: str, most: int | None = None) -> None:
+        """Compile `text`, to so many instructions at most.
+
+        Raises FilterError if it is larger, and for an item that is invalid or can never match a table.
+        """
         self.text = text
         check_text(text)
         self.items = [_translate(item.strip()) for item in _split(text) if item.strip()]
         check_weight(self.items)
-        self.matcher = Matcher(self.items)
+        self.matcher = Matcher(self.items, most)
 
     def __bool__(self) -> bool:
         return bool(self.items)
@@ -72,11 +75,22 @@ class TableFilter:
     Those of a view pass the filter of its main destination, too.
     """
 
-    def __init__(self, include: str = "", exclude: str = "", main: "TableFilter | None" = None) -> None:
-        """Compile both lists; raises FilterError."""
-        self.include = Patterns(include)
+    def __init__(
+        self, include: str = "", exclude: str = "", main: "TableFilter | None" = None, most: int | None = None
+    ) -> None:
+        """Compile both lists, the first to so many instructions at most; raises FilterError."""
+        self.include = Patterns(include, most)
         self.exclude = Patterns(exclude)
         self._main = main
+
+    @property
+    def size(self) -> int:
+        """The instructions of its programs, without those of its main's."""
+        return self.include.matcher.size + self.exclude.matcher.size
+
+    def __call__(self, schema: str, table: str) -> bool:
+        """See `accepts`."""
+        return self.accepts(schema, table)
 
     @property
     def passes_all(self) -> bool:
@@ -103,12 +117,13 @@ class TableFilter:
             return Verdict(accepted=False, reason=f"the black list item {black} matches")
         return Verdict(accepted=True, reason=f"the item {item} matches" if item else "the filter is empty: all pass")
 
-    def narrow(self, text: str) -> "TableFilter":
-        """Compile a subscriber's filter, which only narrows this one.
+    def narrow(self, text: str, most: int | None = None, *, is_whole: bool = False) -> "TableFilter":
+        """Compile a subscriber's filter, which only narrows this one, to so many instructions at most.
 
-        Raises FilterError if it is invalid, or certainly matches nothing that passes here.
+        ``is_whole``: what does not pass here does not pass it either, which is not asked otherwise. Raises FilterError
+        if it is larger, or invalid, or certainly matches nothing that passes here.
         """
-        narrower = TableFilter(text)
+        narrower = TableFilter(text, main=self if is_whole else None, most=most)
         if narrower.include and self.include and not narrower.include.may_meet(self.include):
             raise FilterError(
                 f"the filter '{text}' matches nothing that '{self.include.text}', the destination's, passes"

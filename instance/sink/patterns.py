@@ -28,6 +28,10 @@ MAX_NAME: Final = 64
 """The length of a group's name."""
 MAX_MEMORY: Final = 2 << 20
 """Bytes that a compiled pattern may use, including the states that matching makes."""
+PART: Final = 8192
+"""Characters that are compiled at a time."""
+_MEMORY_OF_INSTRUCTION: Final = 52
+"""As RE2 gives room to programs by their memory: one that has more instructions than allowed is soon given up."""
 
 # As Python has them in texts. RE2 would fold cases into a class, and so U+0345 into the letters.
 _WORD = r"\p{L}\p{N}_"
@@ -54,6 +58,10 @@ _DOTTED, _DOTLESS = "\u0130", "\u0131"
 _FOLDED = {ord(_DOTTED): "i", ord(_DOTLESS): "i"}  # ignoring case, Python takes them for an i, RE2 does not
 
 
+class TooLargeError(FilterError):
+    """A list of patterns takes too much to be compiled or matched."""
+
+
 @dataclass(frozen=True, slots=True)
 class Alternative:
     """One alternative of an item: what a whole name has to match, and what it must not begin with."""
@@ -78,13 +86,27 @@ class Item:
 class Matcher:
     """Tells whether a name as a whole matches one of several items, whatever the case of its letters."""
 
-    def __init__(self, items: Sequence[Item]) -> None:
-        """Compile the items; raises FilterError when they are too large."""
+    def __init__(self, items: Sequence[Item], most: int | None = None) -> None:
+        """Compile the items, to so many instructions at most; raises FilterError when they are too large."""
+        memory = MAX_MEMORY if most is None else min(MAX_MEMORY, most * _MEMORY_OF_INSTRUCTION)
         alternatives = [alternative for item in items for alternative in item.alternatives]
         plain = [alternative.pattern for alternative in alternatives if not alternative.without]
-        self._plain = _compile("|".join(plain)) if plain else None
+        # RE2 compiles under the interpreter's lock: what is not the operator's is compiled in parts.
+        parts = [plain] if most is None else _parts(plain)
+        memory = min(memory, 2 * memory // max(1, len(parts)))
+        self.size = 0
+        """Instructions of the programs of RE2: matching takes as many steps for a character at the worst."""
+
+        def compiled(pattern: str) -> Any:
+            made = _compile(pattern, memory)
+            self.size += made.programsize
+            if most is not None and self.size > most:
+                raise TooLargeError(f"the filter is too large: its programs have more than {most} instructions")
+            return made
+
+        self._plain = [compiled("|".join(part)) for part in parts if part]
         self._guarded = [
-            (_compile("|".join(alternative.without)), _compile(alternative.pattern))
+            (compiled("|".join(alternative.without)), compiled(alternative.pattern))
             for alternative in alternatives
             if alternative.without
         ]
@@ -93,7 +115,7 @@ class Matcher:
         """Whether the name matches."""
         folded = name if name.isascii() else name.translate(_FOLDED)
         encoded = folded.encode(errors="replace")
-        if self._plain is not None and self._plain.fullmatch(encoded):
+        if any(pattern.fullmatch(encoded) for pattern in self._plain):
             return True
         return any(pattern.fullmatch(encoded) and not without.match(encoded) for without, pattern in self._guarded)
 
@@ -113,10 +135,10 @@ def check_characters(what: str, text: str) -> None:
 
 
 def check_weight(items: Iterable[Item]) -> None:
-    """Raise FilterError if the items are together too heavy to be compiled and matched in a moment."""
+    """Raise TooLargeError if the items are together too heavy to be compiled and matched in a moment."""
     weight = sum(item.weight for item in items)
     if weight > MAX_WEIGHT:
-        raise FilterError(
+        raise TooLargeError(
             f"the filter is too large: it weighs {weight} of {MAX_WEIGHT}. A character weighs 1, each \\w, \\W and"
             f" leading (?! {HEAVY}, each \\d and \\s {MEDIUM}: write [a-z0-9_] for \\w, or fewer items that match more"
         )
@@ -127,16 +149,29 @@ def translate(text: str) -> Item:
     return _Translation(text).item()
 
 
-def _compile(pattern: str) -> Any:
+def _parts(patterns: Sequence[str]) -> list[list[str]]:
+    """Divide patterns among lists of so many characters, unless one has more."""
+    parts: list[list[str]] = [[]]
+    size = 0
+    for pattern in patterns:
+        if parts[-1] and size + len(pattern) > PART:
+            parts.append([])
+            size = 0
+        parts[-1].append(pattern)
+        size += len(pattern)
+    return parts
+
+
+def _compile(pattern: str, memory: int) -> Any:
     options = re2.Options()
     options.log_errors = False
     options.case_sensitive = False
     options.never_capture = True
-    options.max_mem = MAX_MEMORY
+    options.max_mem = memory
     try:
         return re2.compile(pattern, options)
     except re2.error as error:  # its form has been checked: it is too large
-        raise FilterError(
+        raise TooLargeError(
             f"the filter is too large ({error.args[0].decode()}): write smaller repetitions, or [a-z0-9_] for \\w"
         ) from None
     finally:

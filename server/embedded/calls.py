@@ -12,6 +12,7 @@ from ...protocol.errors import (
     BadPositionError,
     DestinationStoppedError,
     ForbiddenError,
+    LimitError,
     SourceChangedError,
 )
 from ...protocol.position import Position
@@ -77,6 +78,7 @@ class Calls(Destinations):
             BadParameterError: the client id is out of range, or there is no log that could keep anything; or the
                 tables of a snapshot cannot be read, or the client has begun without one.
             FilterError: the filter or the condition is not valid, or cannot match anything.
+            LimitError: there are too many clients, or their filters are too large.
             BadPositionError: ``start`` is not a position; or it is ``earliest``, the client has left after it had lost
                 its place, and the source has older changes than that.
             GoneError: it is older than what is stored.
@@ -93,6 +95,8 @@ class Calls(Destinations):
         _check_protection(instance, protected=protected)
         if where and where != _where(instance, client_id):
             await instance.check_where(where)
+        _check_room(instance, client_id, who, output)
+        compiled = await instance.admit_filter(client_id, filter, who.token)  # is kept until the client has it
         rate, tables = 0, list[TableProgress]()
         if isinstance(start, Selection):
             rate = start.rate
@@ -105,6 +109,7 @@ class Calls(Destinations):
         # It may have been stopped, or have begun again, meanwhile; and somebody else may have been faster.
         instance = self._admit_new(destination, client_id, output)
         is_new = instance.cursors.owners(client_id) is None
+        _check_room(instance, client_id, who, output)
         instance.cursors.subscribe(
             client_id,
             filter_text=filter,
@@ -117,6 +122,7 @@ class Calls(Destinations):
             now=time.monotonic(),
             by=by_caller(),
         )
+        del compiled
         if is_new and tables:  # in the same write, so that it never begins without them
             instance.cursors.add_snapshot(client_id, tables, rate)
             instance.tend_snapshots()
@@ -587,6 +593,20 @@ def _moved(memory: str) -> str:
     """Return what a client remembers when its cursor is moved by hand."""
     now = time.time_ns() // 1_000_000
     return f"{MOVED}{now}-{secrets.token_hex(8)} {split_memory(memory)[1]}"
+
+
+def _check_room(instance: Serving, client_id: int, who: Caller, output: str) -> None:
+    """Raise LimitError if there is no room for a client that is new."""
+    cursors, config = instance.cursors, instance.config
+    if output or cursors.owners(client_id) is not None:
+        return
+    if cursors.count() >= config.max_clients:
+        raise LimitError(f"{config.destination} has {cursors.count()} clients (sluice.instance.maxClients)")
+    if who.token and (count := cursors.count(who.token)) >= config.max_clients_of_token:
+        raise LimitError(
+            f"{config.destination} has {count} clients that the token {who.token!r} has created"
+            " (sluice.instance.maxClientsOfToken)"
+        )
 
 
 def _check_shared_filter(instance: Serving, text: str, who: Caller) -> None:

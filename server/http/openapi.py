@@ -41,6 +41,7 @@ OF_CLIENTS: Collection[Error] = (
     errors.AckOutOfOrderError,
     errors.StaleSessionError,
     errors.FilterError,
+    errors.LimitError,
     errors.SourceChangedError,
     errors.BadPositionError,
     errors.GoneError,

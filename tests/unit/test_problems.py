@@ -25,6 +25,7 @@ STATUSES = {
     "unknown-snapshot": 404,
     "snapshot-running": 409,
     "gap": 409,
+    "limit": 409,
     "filter-matches-nothing": 409,
     "bad-position": 422,
     "source-changed": 409,

@@ -14,7 +14,7 @@ from sluice.protocol.errors import FilterError
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.store.batch import RangeLimits
 from sluice.store.cursor import StoredClient
-from sluice.store.cursors import MAX_CONDITIONS, Cursors
+from sluice.store.cursors import CONDITIONS_OF_TOKEN, MAX_CONDITIONS, Cursors
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 from sluice.store.track import verdicts_of
@@ -394,13 +394,27 @@ def test_only_so_many_conditions_are_judged_of_a_ring() -> None:
     cursors, _ = conditional()
     for number in range(2, MAX_CONDITIONS + 1):
         cursors.subscribe(number, where=f"shop.orders: id = {number}", now=0)
-    with pytest.raises(FilterError, match="clients of this destination and its views have 16 different conditions"):
+    with pytest.raises(FilterError, match="clients of this destination or view have 16 different conditions"):
         cursors.subscribe(100, where="shop.orders: id = 100", now=0)
     cursors.restore(StoredClient(101, "", None, where="shop.orders: id = 101"), 0)
-    assert cursors.status(101).state == "gone"
+    assert cursors.status(101).state == "attached", "what is stored stays"
+    cursors.subscribe(101, where="shop.orders: id = 101", now=0)
     with pytest.raises(FilterError, match="16 different conditions"):
-        cursors.seek(101, "latest", memory="", now=0)
-    cursors.unsubscribe(2)
-    cursors.seek(101, "latest", memory="", now=0)
-    assert cursors.wanted(101).rows is not None
-    assert cursors.status(101).state == "attached"
+        cursors.subscribe(2, where="shop.orders: id = 102", now=0)
+
+
+def test_a_view_and_a_token_have_shares_of_the_conditions() -> None:
+    """One of them would keep all others from having any."""
+    cursors, _ = conditional()
+    view = Cursors(cursors.ring, epoch=1, compile_filter=lambda _: None, compile_where=RowConditions, main=cursors)
+    for number in range(2, MAX_CONDITIONS + 1):
+        view.subscribe(number, where=f"shop.orders: id = {number}", now=0)
+    for number in range(CONDITIONS_OF_TOKEN):
+        cursors.subscribe(number + 2, where=f"shop.orders: id = {number + 50}", owner="billing", now=0)
+    with pytest.raises(FilterError, match="the token 'billing' has created here have 4 different conditions"):
+        cursors.subscribe(100, where="shop.orders: id = 100", owner="billing", now=0)
+    with pytest.raises(FilterError, match="4 different conditions"):
+        cursors.subscribe(1, where="shop.orders: id = 100", owner="billing", now=0)
+    cursors.subscribe(100, where="shop.orders: id = 50", owner="billing", now=0)
+    cursors.subscribe(101, where="shop.orders: id = 101", owner="shipping", now=0)
+    cursors.subscribe(3, where="shop.orders: id = 102", owner="billing", now=0)

@@ -1,0 +1,133 @@
+"""A tenant costs the others nothing: how many clients, and how large filters, it may have."""
+
+import re
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.instance.sink.filters import TableFilter
+from sluice.protocol.errors import FilterError, LimitError
+from sluice.server.caller import Caller, caller
+from sluice.server.embedded import EmbeddedServer
+from tests.source import start_embedded
+
+LARGE = ",".join(rf"\w+\.orders_{number}" for number in range(4))
+"""A filter of some 5,000 instructions."""
+
+Serve = Callable[..., AbstractAsyncContextManager[EmbeddedServer]]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Serve:
+    """Starts a server with settings, on the cursors of the one before."""
+
+    @asynccontextmanager
+    async def serving(**settings: Any) -> AsyncIterator[EmbeddedServer]:
+        server, _ = await start_embedded(tmp_path, **settings)
+        try:
+            yield server
+        finally:
+            for destination in ("example", "other"):
+                await server.stop(destination)
+
+    return serving
+
+
+def calls(token: str) -> None:
+    """Let the calls from here on be those of a token; of an administrator without a name."""
+    caller.set(Caller("a test", token, () if token else None))
+
+
+async def test_a_token_creates_only_so_many_clients(serve: Serve) -> None:
+    async with serve(max_clients=4, max_clients_of_token=2) as server:
+        calls("billing")
+        for client_id in (1, 2):
+            await server.subscribe("example", client_id)
+        with pytest.raises(LimitError, match=r"2 clients that the token 'billing' .*sluice\.instance\.maxClientsOfTok"):
+            await server.subscribe("example", 3)
+        await server.subscribe("example", 2, filter=r"shop\..*")
+        await server.subscribe("other", 3)
+        calls("shipping")
+        await server.subscribe("example", 3)
+        calls("")
+        await server.subscribe("example", 4)
+        with pytest.raises(LimitError, match=r"example has 4 clients \(sluice\.instance\.maxClients\)"):
+            await server.subscribe("example", 5)
+        await server.subscribe("example", 5, output="mq")
+        calls("billing")
+        await server.unsubscribe("example", 1)
+        await server.unsubscribe("example", 2)
+        await server.subscribe("example", 1)
+
+
+async def test_a_filter_is_only_so_large(serve: Serve) -> None:
+    async with serve(max_filter_size=3000) as server:
+        with pytest.raises(FilterError, match=r"too large.* 3000 instructions .*sluice\.instance\.maxFilterSize"):
+            await server.subscribe("example", 1, filter=LARGE)
+        with pytest.raises(FilterError, match="maxFilterSize"):
+            await server.tables("example", LARGE)
+        with pytest.raises(FilterError, match="maxFilterSize"):
+            await server.columns("example", "shop", "goods", LARGE)
+
+
+async def test_what_is_stored_stays_and_may_be_used_by_others(serve: Serve) -> None:
+    async with serve() as server:
+        await server.subscribe("example", 1, filter=LARGE)
+    async with serve(max_filter_size=100, max_filter_sizes=100, max_clients=1) as server:
+        assert server.status("example", 1).state == "attached"
+        await server.subscribe("example", 1, filter=LARGE)
+        with pytest.raises(LimitError):
+            await server.subscribe("example", 2, filter=LARGE)
+    async with serve(max_filter_size=100, max_filter_sizes=100) as server:
+        await server.subscribe("example", 2, filter=LARGE)
+        with pytest.raises(FilterError, match="maxFilterSize"):
+            await server.subscribe("example", 2, filter=LARGE + r",shop\.x")
+
+
+async def test_filters_are_together_only_so_large(serve: Serve) -> None:
+    filters = [re.sub("orders", f"orders{number}", LARGE) for number in range(6)]
+    async with serve(max_filter_sizes=30_000) as server:
+        calls("billing")
+        await server.subscribe("example", 1, filter=filters[0])
+        with pytest.raises(LimitError, match=r"of 7500 \(sluice\.instance\.maxFilterSizes\)"):
+            await server.subscribe("example", 2, filter=filters[1])
+        assert server.instances["example"].cursors.owners(2) is None
+        await server.subscribe("example", 2, filter=filters[0])
+        calls("")
+        for number in range(1, 5):
+            await server.subscribe("example", 10 + number, filter=filters[number])
+        with pytest.raises(LimitError, match=r"would have \d+ instructions of 30000"):
+            await server.subscribe("example", 20, filter=filters[5])
+        await server.unsubscribe("example", 11)
+        await server.subscribe("example", 20, filter=filters[5])
+
+
+async def test_filters_that_are_alike_are_compiled_once(serve: Serve) -> None:
+    async with serve() as server:
+        for client_id in (1, 2, 3):
+            await server.subscribe("example", client_id, filter=r"shop\..*")
+        cursors = server.instances["example"].cursors
+        assert len({id(cursors.wanted(client_id).tables) for client_id in (1, 2, 3)}) == 1
+        assert len(cursors.ring.masks) == 1
+
+
+async def test_filters_are_compiled_by_threads(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow, threads = TableFilter.narrow, set[int]()
+
+    def noting(self: TableFilter, text: str, most: int | None = None, *, is_whole: bool = False) -> TableFilter:
+        threads.add(threading.get_ident())
+        return narrow(self, text, most, is_whole=is_whole)
+
+    monkeypatch.setattr(TableFilter, "narrow", noting)
+    async with serve() as server:
+        await server.subscribe("example", 1, filter=r"shop\..*")
+        await server.subscribe("example", 1, filter=r"shop\.a.*")
+        await server.tables("example", r"crm\..*")
+    async with serve() as server:
+        assert server.status("example", 1).filter == r"shop\.a.*"
+    assert threads
+    assert threading.get_ident() not in threads

@@ -48,7 +48,6 @@ class Source:
         self.writer = SegmentWriter(ring.pool)
         self.source = ring.sources.intern(("", "101"))
         self.file = ring.files.intern(("bin.000001", 1_700_000_000))
-        self.table = ring.tables.intern(("shop", "goods"))
         self.count = (start.position.begin - 4) // 100 if start is not None and start.position is not None else 0
         self.on_begin, self.on_state = on_begin, on_state
 
@@ -108,33 +107,44 @@ class Source:
         """Nothing runs."""
 
     def put(
-        self, count: int = 1, *, size: int = 0, commits: int | None = None, rows: int = 1, transaction: bool = False
+        self,
+        count: int = 1,
+        *,
+        size: int = 0,
+        commits: int | None = None,
+        rows: int = 1,
+        transaction: bool = False,
+        table: str = "goods",
+        keyed: bool = True,
     ) -> None:
-        """Put entries, each so many bytes larger. So many of them, the last ones, end a transaction, by default all.
+        """Put entries of a table of `shop`, each so many bytes larger.
 
-        An entry has so many rows; the first has its number, each further one 1000 more than the one before. With
-        ``transaction``, a begin comes before them and an end after them.
+        So many of them, the last ones, end a transaction, by default all.
+
+        An entry has so many rows; the first has its number, each further one 1000 more than the one before. Without
+        ``keyed`` they have no primary key. With ``transaction``, a begin comes before them and an end after them.
         """
         staging = Staging()
+        number_of = self.ring.tables.intern(("shop", table))
         if transaction:
             commits = 0
             self._put_edge(staging, EntryType.TRANSACTIONBEGIN, Kind.TRANSACTION_BEGIN)
         for left in reversed(range(count)):
             entry = Entry(entryType=EntryType.ROWDATA)
-            entry.header.schemaName, entry.header.tableName = "shop", "goods"
+            entry.header.schemaName, entry.header.tableName = "shop", table
             entry.header.eventType = EventType.INSERT
             entry.header.logfileName = "bin.000001"
             change = RowChange(eventType=EventType.INSERT)
             for row in range(rows):
                 number = str(self.count + 1000 * row)
                 column = change.rowDatas.add().afterColumns.add()
-                column.index, column.sqlType, column.name, column.isKey = 0, 4, "id", True
+                column.index, column.sqlType, column.name, column.isKey = 0, 4, "id", keyed
                 column.mysqlType, column.updated, column.value = "bigint(20) unsigned", True, number
             change.sql = "." * size
             entry.storeValue = change.SerializeToString()
             self.writer.write_framed(entry.SerializeToString())
             flags = Flag.BOUNDARY if commits is None or left < commits else 0
-            self._add(staging, Kind.ROW_DATA, flags, event_type=EventType.INSERT, table=self.table, rows=rows)
+            self._add(staging, Kind.ROW_DATA, flags, event_type=EventType.INSERT, table=number_of, rows=rows)
         if transaction:
             self._put_edge(staging, EntryType.TRANSACTIONEND, Kind.TRANSACTION_END, Flag.BOUNDARY)
         assert self.ring.put(staging)

@@ -4,14 +4,21 @@ Rules are separated by `,` or `;`, anywhere, and are not stripped of blanks. A p
 ] \ $ ^` is a name, whatever its case; any other is a regular expression for a whole name, as in a table filter.
 """
 
+import hashlib
+import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...instance.sink.patterns import Matcher, check_text, check_weight, translate
 from ...protocol.canal.records import Route, hash_partition, java_hash
 from ...protocol.errors import ConfigError, FilterError
 
 _SIGNS = frozenset("*?+|(){}[]\\$^")
+_TOPIC: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
+"""The name of a topic, as brokers take it."""
+
+NAMES: Final = "a topic's name has letters, digits, '.', '_' and '-' only, and at most 249 of them"
+"""What brokers ask of the name of a topic."""
 
 Matches = Callable[[str], bool]
 
@@ -36,6 +43,8 @@ class Rules(NamedTuple):
     """``canal.mq.dynamicTopicPartitionNum``: ``pattern:number`` for topics with other than ``partitions``."""
     database_hash: bool = True
     """``canal.mq.database.hash``: whether the database's name counts in the hash of a row."""
+    maps_names: bool = False
+    """Whether a table whose name no topic can have goes to one that is called alike, with a digest of the name."""
 
 
 class Router:
@@ -54,6 +63,12 @@ class Router:
         self.topics = [self._final(rules.topic)]
         """The topics by their numbers; the first one is the default. It grows while batches are encoded."""
         self._numbers = {self.topics[0]: 0}
+        self.wrong: dict[str, str] = {}
+        """Topics of tables that nothing can be sent to, and why. It grows while batches are encoded."""
+        self._origins: dict[str, str] = {}  # the name that a topic was mapped from
+        for topic in self.fixed_topics:
+            if not _TOPIC.fullmatch(topic):
+                raise ConfigError(f"no topic can be called {topic[:300]!r}: {NAMES}")
 
     @property
     def fixed_topics(self) -> list[str]:
@@ -92,8 +107,28 @@ class Router:
         for name in (f"{schema}.{table}", schema) if schema and table else ():
             for rule in self._dynamic:
                 if rule.matches(name):
-                    return self._final(name.lower() if rule.topic is None else rule.topic)
+                    return self._of_table(name.lower()) if rule.topic is None else self._final(rule.topic)
         return self.topics[0]
+
+    def _of_table(self, name: str) -> str:
+        """Return the topic that a rule without one gives a name."""
+        topic = self._final(name)
+        if not _TOPIC.fullmatch(topic):
+            if not self._rules.maps_names:
+                self.wrong[topic] = (
+                    f"no topic can be called {topic!r}, as {name!r} would go to: {NAMES}. Give it a topic by a rule of"
+                    " dynamicTopic (topic:pattern, before the others), or set onInvalidTopic = map"
+                )
+                return topic
+            digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+            topic = f"{re.sub('[^A-Za-z0-9_-]', '_', topic)}-{digest}"
+            self._origins.setdefault(topic, "" if topic in self._numbers else name)
+        if self._origins.get(topic, name) != name:
+            self.wrong[topic] = (
+                f"topic {topic} would have changes of {name!r} and of another name, to which it is mapped:"
+                " give one of them another topic by a rule of dynamicTopic (topic:pattern, before the others)"
+            )
+        return topic
 
     def _final(self, topic: str) -> str:
         return topic.replace(".", "_") if self._dynamic else topic

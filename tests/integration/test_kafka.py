@@ -255,6 +255,32 @@ async def test_a_record_that_the_broker_refuses_is_named_by_position_table_and_s
     assert text.endswith(f", at {place}"), text
 
 
+async def test_a_table_whose_name_no_topic_can_have_is_an_error_until_it_is_mapped(setup: Setup) -> None:
+    await setup.start(dynamic_topic=r".*\..*")
+    setup.source.put(1, table="x y;rm")
+    error = await setup.fails("error")
+    assert "no topic can be called 'shop_x y;rm'" in error
+    assert "or set onInvalidTopic = map" in error
+    await setup.restart(dynamic_topic=r".*\..*", on_invalid_topic="map")
+    setup.topic = "shop_x_y_rm-9e6f6068"
+    assert await setup.delivered() == [[0]]
+
+
+async def test_an_invalid_topic_is_an_error_whoever_says_so(setup: Setup) -> None:
+    found = make(setup.output(), lambda: "")
+    assert isinstance(found, KafkaTarget)
+    with pytest.raises(RejectedError, match="Invalid topic: correct the topic, or the rule of dynamicTopic"):
+        await asyncio.to_thread(found.fit, "x y;rm")
+
+
+async def test_a_record_without_a_key_that_a_compacted_topic_refuses_is_an_error_with_advice(setup: Setup) -> None:
+    setup.kafka.create(setup.topic, cleanup_policy="compact")
+    setup.source.put(2)
+    setup.source.put(1, keyed=False)
+    await setup.start(key="pk")
+    assert "a compacted one takes none without a key (set key = pk" in await setup.fails("error")
+
+
 async def test_a_row_that_is_too_large_stops_the_output_after_all_before_it(setup: Setup) -> None:
     setup.library["max.request.size"] = "20000"
     await setup.start()

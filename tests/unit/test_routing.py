@@ -40,6 +40,38 @@ def test_topics_are_numbered_once() -> None:
     assert router.fixed_topics == ["all", "b", "c"]
 
 
+def test_a_table_whose_name_no_topic_can_have_is_named() -> None:
+    router = Router(Rules("all", dynamic_topic=r".*\..*"))
+    assert router.topics[router.route("a", "x-y").topic] == "a_x-y"
+    topic = router.topics[router.route("a", "x y;rm").topic]
+    assert "no topic can be called 'a_x y;rm', as 'a.x y;rm' would go to: a topic's name has" in router.wrong[topic]
+    assert list(router.wrong) == [topic]
+
+
+def test_a_name_that_no_topic_can_have_is_mapped_as_configured_and_to_one_topic_each() -> None:
+    router = Router(Rules("all", dynamic_topic=r".*\..*", maps_names=True))
+    names = ["goods", "x y;rm", "订单", "客户", "x_y_rm"]
+    topics = [router.topics[router.route("a", name).topic] for name in names]
+    assert topics == ["a_goods", "a_x_y_rm-126a13b8", "a___-82ee7b91", "a___-7675000d", "a_x_y_rm"]
+    assert router.topics[router.route("A", "X Y;rm").topic] == "a_x_y_rm-126a13b8"
+    assert router.wrong == {}
+
+
+@pytest.mark.parametrize("names", [["x y;rm", "x_y_rm-126a13b8"], ["x_y_rm-126a13b8", "x y;rm"]])
+def test_a_mapped_name_that_another_table_has_is_refused(names: list[str]) -> None:
+    router = Router(Rules("all", dynamic_topic=r".*\..*", maps_names=True))
+    for name in names:
+        topic = router.topics[router.route("a", name).topic]
+    assert "would have changes of" in router.wrong[topic]
+    assert list(router.wrong) == ["a_x_y_rm-126a13b8"]
+
+
+@pytest.mark.parametrize("rules", [Rules("no topic"), Rules("t", "x y:shop"), Rules("t", ":shop"), Rules("." * 2)])
+def test_a_configured_topic_that_cannot_be_is_refused(rules: Rules) -> None:
+    with pytest.raises(ConfigError, match="a topic's name has letters, digits"):
+        Router(rules)
+
+
 def test_without_a_rule_everything_has_one_partition() -> None:
     router = Router(Rules("all", partition=3, partitions=8))
     assert router.route("shop", "goods") == Route(0, 3, 3)

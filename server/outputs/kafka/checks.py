@@ -4,7 +4,7 @@ from ....protocol.errors import ConfigError
 from ..routing import Router, Rules
 from ..settings import OnMarker, Output
 from ..target import Complaints
-from .settings import Form, KafkaSettings, Key
+from .settings import Form, KafkaSettings, Key, OnInvalidTopic
 from .translation import translate
 
 
@@ -21,6 +21,7 @@ def rules_of(output: Output) -> Rules:
         settings.partition_hash,
         settings.topic_partitions,
         settings.database_hash,
+        settings.on_invalid_topic is OnInvalidTopic.MAP,
     )
 
 

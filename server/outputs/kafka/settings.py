@@ -22,6 +22,13 @@ class Key(StrEnum):
     PK = "pk"
 
 
+class OnInvalidTopic(StrEnum):
+    """What is done with a table whose topic would have a name that no topic can have."""
+
+    STOP = "stop"
+    MAP = "map"
+
+
 class KafkaSettings(OutputSettings):
     """The configuration of an output to Kafka."""
 
@@ -52,6 +59,10 @@ class KafkaSettings(OutputSettings):
     `<clusterId>_obinlog`, where they look for it, unless `topic` names another."""
     dynamic_topic: str = setting("sluice.output.<name>.dynamicTopic", "")
     """Rules for a topic by table, as in `canal.mq.dynamicTopic`."""
+    on_invalid_topic: OnInvalidTopic = setting("sluice.output.<name>.onInvalidTopic", OnInvalidTopic.STOP)
+    """What is done with a table whose name no topic can have, as `shop.x y`, where a rule makes the topic of the name:
+    `stop` until somebody decides, or `map` it, to a topic with `_` for each other sign and a digest of the name:
+    `shop_x_y-` and 8 digits."""
     partition: int = setting("sluice.output.<name>.partition", 0, ge=0)
     """The partition of all records, unless `partitionHash` says more."""
     partitions: int = setting("sluice.output.<name>.partitionsNum", 1, ge=1, le=100_000)

@@ -81,6 +81,8 @@ class Topics:
     def require(self, topics: Iterable[str]) -> None:
         """See that topics are there and fit. Raises DeliveryError, RejectedError."""
         for topic in topics:
+            if topic in self._router.wrong:
+                raise RejectedError(self._router.wrong[topic])
             if topic not in self._present:
                 self._require(topic)
 

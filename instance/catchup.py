@@ -25,7 +25,7 @@ from ..store.patience import Reading, Turns
 from ..store.ring import Collected, Flag, Ring
 from ..store.track import Chosen, Track, Wanted, WantedSlots
 from .config import InstanceConfig
-from .source import Feed, FeedFactory
+from .source import LOST, Feed, FeedFactory
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +82,13 @@ class Reader:
     def _changed(self) -> None:
         self._notified.clear()
         if not self.ring.closed:
-            self.error = self._feed.failure
+            self._say(self._feed.failure)
             self._on_change()
+
+    def _say(self, error: SluiceError | None) -> None:
+        if str(error) != str(self.error) and error is not None and not isinstance(error, LOST):
+            logger.warning("what is behind the ring cannot be read, it is tried again: %s", error)
+        self.error, self.track.trouble = error, str(error or "")
 
 
 class Window:
@@ -276,13 +281,20 @@ class SharedReader:
     async def more(self) -> None:
         """Wait until the reader has read more, or another turn has begun. Raises why the reader has failed."""
         if self.reader is not None and self.reader.error is not None:
-            raise self.reader.error
+            raise self._reason(self.reader.error)
         changed = self._changed
         if self.reader is None or self.reader.ring.verdicts:  # what was read may have to be judged
             self._ask()
         if self.reader is not None:
             self.make_room()
         await changed.wait()
+
+    @staticmethod
+    def _reason(error: SluiceError) -> SluiceError:
+        """Return what a range is told of a failure: whether it makes sense to ask for it again."""
+        if isinstance(error, (SourceError, *LOST)):
+            return error
+        return SourceError(f"{error}: the source is read again from there, ask again")
 
     def make_room(self) -> None:
         """Drop what every window has passed, when the ring is full and a window needs what comes next.

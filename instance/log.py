@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
-from ..protocol.errors import ConfigError, SluiceError, SourceChangedError
+from ..protocol.errors import ConfigError, GoneError, SluiceError, SourceChangedError
 from ..protocol.gtid import GtidSet, has_executed
 from ..protocol.position import Position
 from ..store.cursor import Cursor
@@ -27,7 +27,7 @@ from .config import InstanceConfig
 from .context import current_destination
 from .files import make_private_folder
 from .meta.base import InUse
-from .source import Feed, FeedFactory
+from .source import LOST, Feed, FeedFactory
 
 logger = logging.getLogger(__name__)
 
@@ -317,11 +317,13 @@ class LogReader:
         try:
             while self._read_log(writer, staging) and self._read_source():
                 pass
-        except SluiceError as error:
+        except LOST as error:
             self._failure = error
+        except SluiceError as error:  # nothing goes on here by itself
+            self._failure = GoneError(f"the log cannot be read: {error}")
         except Exception as error:
             logger.exception("the log cannot be read")
-            self._failure = SluiceError(f"{type(error).__name__}: {error}")
+            self._failure = GoneError(f"the log cannot be read: {type(error).__name__}: {error}")
         finally:
             staging.clear()
             writer.close()

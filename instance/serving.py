@@ -25,7 +25,6 @@ from ..protocol.errors import (
     PurgedError,
     SluiceError,
     SourceChangedError,
-    SourceError,
 )
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
@@ -48,7 +47,7 @@ from .sink.condition import leaves
 from .sink.filters import TableFilter
 from .sink.patterns import TooLargeError
 from .snapshots import SnapshotTasks
-from .source import Feed, Parser, ParserFactory
+from .source import LOST, Feed, Parser, ParserFactory
 from .status import ParserStatus, SourceStatus
 from .zones import is_utc
 
@@ -342,8 +341,7 @@ class Serving(ABC):
         for client_id in self.cursors.catching_up:
             reader = self.catch_up.clients.get(self.cursors.key(client_id))
             error = reader.error if reader is not None else None
-            is_lost = isinstance(error, PurgedError) or not isinstance(error, SourceError | None)
-            if error is not None and is_lost and not self.cursors.has_more(client_id):
+            if isinstance(error, LOST) and not self.cursors.has_more(client_id):
                 self._fall_out(client_id, error)
 
     def note_refused(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from ..protocol.errors import SluiceError
+from ..protocol.errors import GoneError, PurgedError, ReshapedError, SluiceError, SourceChangedError
 from ..protocol.gtid import GtidSet, Transactions
 from ..protocol.position import Position
 from ..store.cursor import Cursor
@@ -42,6 +42,10 @@ class Expiry:
     """Unix time after which it may, as it is configured; 0: at any time, for nothing older is left."""
     kept: float
     """Seconds for which it keeps what it has written; 0 if it does not say."""
+
+
+LOST: Final = (PurgedError, SourceChangedError, GoneError, ReshapedError)
+"""Failures by which a feed will never go on; after any other it tries again by itself."""
 
 
 class Feed(Protocol):

@@ -58,7 +58,7 @@ def explain(destination: DestinationStatus, client: ClientStatus, now: float | N
         return Explanation(
             Stage.PARSER,
             "the client was behind the ring: log or source are read again for it, from its cursor on; what waits there"
-            " is not counted",
+            f" is not counted{f'. They cannot be read for now: {client.error}' if client.error else ''}",
         )
     if client.state == "ahead":
         return Explanation(Stage.PARSER, "the parser has not come to the client's cursor yet")

@@ -38,6 +38,7 @@ class ClientStatus:
     state: str
     """``attached``; ``ahead`` of what is stored; ``catching-up``; or ``gone``, with the reason in ``error``."""
     error: str
+    """Why it is gone, or why its catch-up reader cannot read for now; empty without a reason."""
     problem: str
     """Type of the error (`SluiceError.type`), empty without one."""
     position: str

@@ -417,7 +417,7 @@ class Subscriber:
             filter=self.filter,
             where=self.where,
             state=state.shown,
-            error=str(error or ""),
+            error=str(error or state.track.trouble),
             problem=error.type if error is not None else "",
             position=str(cursor.position or f"{cursor.journal}:{cursor.offset}") if cursor is not None else "",
             acked=acked,

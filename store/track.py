@@ -75,6 +75,8 @@ class Track:
         self.ring = ring
         self.gtids: Executed = {}
         """Executed before what is stored."""
+        self.trouble = ""
+        """Why what fills the ring of a catch-up reader cannot read for now; empty if it can."""
         self._switches: list[int] = []  # the slots from which on another source has filled the ring
 
     def switch(self) -> None:

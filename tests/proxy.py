@@ -20,6 +20,7 @@ class Proxy:
             proxy.cut_randomly(50_000)   # ... after a random number of bytes, 50,000 on average, in either direction
             proxy.delay = 0.2            # seconds before each chunk is passed on
             proxy.stall()                # accept, but pass on nothing, until resume()
+            proxy.damage(b"goods")       # the next chunk from the target with these bytes comes with others there, once
             proxy.cut()                  # cut what is connected now
             proxy.heal()                 # no faults any more
     """
@@ -34,6 +35,9 @@ class Proxy:
         """Connections accepted since the start."""
         self.cuts = 0
         """Connections cut by a fault."""
+        self.damages = 0
+        """Chunks that were changed by a fault."""
+        self._damaged = b""
         self._random = random.Random(seed)
         self._flowing = threading.Event()
         self._flowing.set()
@@ -61,6 +65,10 @@ class Proxy:
     def cut_after(self, count: int) -> None:
         """Cut each connection when `count` more bytes have come from the target (the last chunk is passed in part)."""
         self._cut_after = count
+
+    def damage(self, part: bytes) -> None:
+        """Change these bytes, the next time that they come from the target within a chunk."""
+        self._damaged = part
 
     def cut_randomly(self, mean: int) -> None:
         """Cut each connection, in either direction, after a random number of bytes with this mean."""
@@ -129,6 +137,9 @@ class Proxy:
         budget = self._budget(answers)
         try:
             while chunk := source.recv(_CHUNK):
+                if answers and self._damaged and self._damaged in chunk:
+                    chunk = chunk.replace(self._damaged, bytes(len(self._damaged)))
+                    self._damaged, self.damages = b"", self.damages + 1
                 time.sleep(self.delay)
                 self._flowing.wait()
                 if limits != (self._cut_mean, self._cut_after):  # a fault was set or taken away meanwhile

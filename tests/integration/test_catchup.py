@@ -13,12 +13,13 @@ import pytest
 from sluice.protocol.canal.flat import flat_json
 from sluice.protocol.canal.rows import decode_rows
 from sluice.protocol.content import Content
-from sluice.protocol.errors import BadPositionError, PurgedError, SourceChangedError, UnknownBatchError
+from sluice.protocol.errors import BadPositionError, PurgedError, SourceChangedError, SourceError, UnknownBatchError
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursor import Cursor
 from tests.conftest import Database
 from tests.faults.harness import USUAL
+from tests.proxy import Proxy
 from tests.reading import config, embedded, with_full_metadata
 from tests.servers import Server
 from tests.waiting import soon
@@ -252,6 +253,40 @@ async def test_abandoned_clients_keep_neither_the_ring_nor_the_readers_from_othe
         async with asyncio.timeout(60):
             assert await consume(late, 900) == list(range(1, 901))
             assert ids(await reading) == list(range(1, 901))
+
+
+@pytest.mark.parametrize("how", ["client", "range"])
+async def test_what_catches_up_survives_a_damaged_event_as_the_stream_does(
+    source: Server, schema: str, tmp_path: Path, how: str
+) -> None:
+    with source.variable("binlog_checksum", "CRC32"), Proxy((source.host, source.port)) as proxy:
+        through = f"{proxy.host}:{proxy.port}"
+        settings = {"memory_buffer_size": 16, "detach_after": 1, "master_address": through}
+        async with embedded(config(source, tmp_path, filter_regex=rf"{schema}\..*", **settings)) as server:
+            start = await subscribed(server)
+            await subscribed(server, 2)
+            writing = asyncio.create_task(asyncio.to_thread(fill, source, schema, 1, 50))
+            seen: list[int] = []
+            while not seen or seen[-1] < 50:
+                batch = await server.get_without_ack(NAME, CLIENT, timeout=10)
+                seen += ids(b"".join(batch.slices))
+                await server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+            await writing
+            assert server.status(NAME, 2).state == "catching-up"
+            proxy.damage(b"x" * 100)
+            if how == "range":
+                end = server.status(NAME, CLIENT).acked
+                with pytest.raises(SourceError, match=r"the checksum of an event does not fit .*, ask again"):
+                    await read(server, start, end)
+                found = ids(await read(server, start, end))
+            else:
+                found = []
+                while not found or found[-1] < 50:
+                    batch = await server.get_without_ack(NAME, 2, timeout=20)
+                    found += ids(b"".join(batch.slices))
+                    await server.ack(NAME, 2, batch_id=batch.batch_id)
+            assert proxy.damages == 1
+            assert found == list(range(1, 51))
 
 
 async def test_purged_range_says_what_is_lost(source: Server, schema: str, tmp_path: Path) -> None:

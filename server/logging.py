@@ -75,10 +75,23 @@ redactor = Redactor()
 """The process's own; a password is told to it when it is read."""
 
 
+# Besides C0 and C1: what ends a line for some readers, and what turns the direction of a text.
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Spell out the control characters of a text, but those to ``keep``: they would end lines and drive terminals."""
+    return CONTROLS.sub(lambda found: found[0] if found[0] in keep else ascii(found[0])[1:-1], text)
+
+
+def json_line(value: Any) -> str:
+    """Return a value as JSON in one line for every reader, in its own script."""
+    return CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
 def one_line(text: str, separator: str = " | ") -> str:
-    """Put ``text`` on one line: what were lines is separated by bars, other control characters are spelled out."""
-    text = separator.join(line.strip() for line in text.splitlines() if line.strip())
-    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", lambda match: ascii(match[0])[1:-1], text)
+    """Put ``text`` on one line: what were lines is separated by bars, control characters are spelled out."""
+    return printable(separator.join(line.strip() for line in text.splitlines() if line.strip()))
 
 
 class TextFormatter(logging.Formatter):
@@ -97,8 +110,8 @@ class TextFormatter(logging.Formatter):
             error = record.exc_info[1]
             text += f": {one_line(str(error)) or type(error).__name__}"
             if not isinstance(error, SluiceError | OSError):
-                trace = "\n    " + self.formatException(record.exc_info).replace("\n", "\n    ")
-        destination = destination_of(record)
+                trace = "\n    " + printable(self.formatException(record.exc_info), "\n").replace("\n", "\n    ")
+        destination = one_line(destination_of(record))
         line = f"{f'{destination}: ' if destination else ''}{text}"
         colour = COLOURS.get(record.levelname, "") if self._colour else ""
         level = f"{colour}{record.levelname:<7}{PLAIN if colour else ''}"
@@ -125,7 +138,7 @@ class JsonFormatter(logging.Formatter):
             key: value if isinstance(value, int | float | None) else redactor(str(value))
             for key, value in event.items()
         }
-        return json.dumps({key: value for key, value in plain.items() if value is not None}, ensure_ascii=False)
+        return json_line({key: value for key, value in plain.items() if value is not None})
 
 
 def destination_of(record: logging.LogRecord) -> str:

@@ -8,6 +8,7 @@ from importlib import import_module
 
 from ... import __version__
 from ...protocol.errors import ConnectionLostError, SluiceError, SourceError, TargetError, ZooKeeperError
+from ..logging import printable
 from .common import INTERRUPTED, UNREACHABLE, USAGE, discard_output, interrupt
 from .completion import add_completion_command
 
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _complain(error: Exception, status: int) -> int:
     text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
-    print(f"sluice: {text}", file=sys.stderr)
+    print(printable(f"sluice: {text}", "\n"), file=sys.stderr)
     return status
 
 

@@ -4,14 +4,16 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from ...instance.properties import read_secret
+from ..logging import printable
 from .remote import DEFAULT_URL, Remote
 
 NO = 1  # the answer is no: a check failed, a comparison found differences
@@ -23,8 +25,22 @@ INTERRUPTED = 130  # as shells say of Ctrl-C
 
 QUIET = 60.0  # seconds between two lines about progress where no terminal is
 
-out = Console(highlight=False, soft_wrap=True)
-log = Console(stderr=True, highlight=False, soft_wrap=True)
+
+class Terminal(Console):
+    """Where commands print: names and texts of sources and servers are shown as they are, and drive no terminal."""
+
+    def __init__(self, **options: Any) -> None:
+        """``options`` are those of `Console`."""
+        super().__init__(highlight=False, soft_wrap=True, markup=False, emoji=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render with control characters spelled out."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text, "\n"), segment.style)
+
+
+out = Terminal()
+log = Terminal(stderr=True)
 
 
 def add_group(commands: Any, name: str, summary: str) -> Any:

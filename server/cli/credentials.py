@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...protocol.errors import ConfigError
 from ..config import Configuration, ServerConfig
-from .common import add_command, add_conf, add_group, out, positive
+from .common import add_command, add_conf, add_group, log, out, positive
 
 if TYPE_CHECKING:
     from ..client_ids import IdRanges
@@ -246,4 +246,4 @@ def _note_bypass(server: ServerConfig) -> None:
     from ..tcp.serve import bypass
 
     if warning := bypass(server):
-        print(f"note: {warning}", file=sys.stderr)
+        log.print(f"note: {warning}")

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from rich.text import Text
 
 from ..config import Configuration
-from .common import NO, add_command, add_conf, add_destination, add_group, add_server, out, remote_of
+from .common import NO, add_command, add_conf, add_destination, add_group, add_server, log, out, remote_of
 
 
 def add_commands(commands: Any) -> None:
@@ -93,7 +93,7 @@ def _deliver_again(options: Any) -> int:
         where = f"{item['position']} {item['schema']}.{item['table']}"
         if reason:
             still += 1
-            print(f"{where}: {reason}", file=sys.stderr)
+            log.print(f"{where}: {reason}")
         else:
             clients = ", ".join(map(str, it["clients"]))
             out.print(Text(f"{where}: delivered to {f'the clients {clients}' if clients else 'no client'} apart"))
@@ -114,7 +114,7 @@ def _print_again(options: Any) -> int:
     for item, found in decode_again(config, options.position):
         if found.reason:
             still += 1
-            print(f"{item.position} {item.schema}.{item.table}: {found.reason}", file=sys.stderr)
+            log.print(f"{item.position} {item.schema}.{item.table}: {found.reason}")
         elif options.json:
             sys.stdout.write(flat_ndjson([found.data], 0, strict=config.strict_canal).decode())
         else:

@@ -3,7 +3,6 @@
 import getpass
 import json
 import os
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -16,7 +15,8 @@ from ...instance.audit import Change, keep, path_of
 from ...protocol.errors import BadParameterError
 from ...protocol.position import Position
 from ..config import Configuration
-from .common import NO, add_command, add_conf, add_destination, add_group, out
+from ..logging import json_line, one_line
+from .common import NO, add_command, add_conf, add_destination, add_group, log, out
 
 if TYPE_CHECKING:
     from ...instance.source import SchemaArchive
@@ -111,7 +111,7 @@ def schema_show_command(options: Any) -> int:
         for column in columns:
             out.print(Text(f"  {column}"))
     if options.table and not wanted:
-        print(f"there is no table {options.table} at this place", file=sys.stderr)
+        log.print(f"there is no table {options.table} at this place")
         return NO
     return 0
 
@@ -123,7 +123,7 @@ def schema_history_command(options: Any) -> int:
         if options.table is not None and not it.is_first and names.isdisjoint(it.tables):
             continue
         out.print(Text(f"{it.place}  {datetime.fromtimestamp(it.time).astimezone():%Y-%m-%d %H:%M:%S}", style="bold"))
-        what = "all tables, as the source had them" if it.is_first else it.sql or "the source was asked"
+        what = "all tables, as the source had them" if it.is_first else one_line(it.sql, " ") or "the source was asked"
         out.print(Text(f"  {what}"))
         if it.tables:
             out.print(Text(f"  → {', '.join(it.tables)}"))
@@ -148,7 +148,7 @@ def schema_diff_command(options: Any) -> int:
 def schema_export_command(options: Any) -> int:
     """Write the history as JSON lines."""
     for line in _archive(options).export():
-        print(json.dumps(line, ensure_ascii=False))
+        print(json_line(line))
     return 0
 
 

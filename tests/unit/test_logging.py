@@ -129,6 +129,32 @@ def test_a_log_outside_a_terminal_has_no_colours(text: io.StringIO) -> None:
     assert "\x1b" not in text.getvalue()
 
 
+EVIL = "a\n2026-01-01 00:00:00.000 ERROR b: forged\x1b[2J\x9b2J\x85\u2028\u202ec"
+
+
+@pytest.mark.parametrize("style", LogFormat)
+def test_what_others_choose_forges_no_line_and_drives_no_terminal(style: LogFormat) -> None:
+    stream = io.StringIO()
+    configure_logging(LogLevel.INFO, style, stream)
+    log.warning("read %s", EVIL, extra={"destination": EVIL, "client": EVIL})
+    written = stream.getvalue()
+    assert len(written.splitlines()) == 1
+    assert written.rstrip("\n").isprintable()
+    if style is LogFormat.JSON:
+        event = json.loads(written)
+        assert (event["message"], event["destination"], event["client"]) == (f"read {EVIL}", EVIL, EVIL)
+
+
+def test_a_traceback_drives_no_terminal(text: io.StringIO) -> None:
+    try:
+        raise ValueError(EVIL)  # noqa: TRY301
+    except ValueError:
+        log.exception("failed")
+    head, *trace = text.getvalue().split("\n")[:-1]
+    assert all(it.startswith("    ") for it in trace)
+    assert all(it.isprintable() for it in (head, *trace))
+
+
 def test_one_line_spells_out_what_would_break_it() -> None:
     assert one_line("a\r\n\n b\tc\u2028d") == r"a | b\tc | d"
     assert one_line("a\x85b\x00") == r"a | b\x00"

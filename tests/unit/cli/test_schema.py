@@ -91,6 +91,22 @@ def test_what_has_changed_tables_is_listed_with_its_place(followed: Sluice) -> N
     assert len(followed("history", "shop.others")[1]) == 2
 
 
+def test_names_and_statements_drive_no_terminal(sluice: Sluice, tmp_path: Path) -> None:
+    history, catalog = History(FileDatabase(tmp_path / "example", writes=True), writes=True), Catalog()
+    history.begin_at(catalog, None)
+    history.begin(catalog, Position.parse(FIRST), "")
+    catalog.changes.clear()
+    catalog.put("shop", "x\x1b[2J", Table((Column("[red]id\x9b", "int"),), (), None))
+    history.add(Position.parse(SECOND), "", "CREATE TABLE `x\x1b[2J`\n(id int)", catalog.changes)
+    history.cover(Position.parse(LAST), str)
+    history.close()
+    assert sluice("show") == (0, ["shop.x\\x1b[2J", "  [red]id\\x9b int"], "")
+    assert sluice("history")[1][-2:] == ["  CREATE TABLE `x\\x1b[2J` (id int)", "  → shop.x\\x1b[2J"]
+    assert all(line.isprintable() for line in sluice("export")[1])
+    assert sluice("show", "x\x1b[2J")[2] == "there is no table x\\x1b[2J at this place\n"
+    assert "example\\x1b" in sluice("show", "--at", "example\x1b")[2]
+
+
 def test_two_places_are_compared(followed: Sluice) -> None:
     expected = ["shop.goods", "  + id int", "shop.orders", "  + total int generated invisible"]
     assert followed("diff", FIRST) == (0, expected, "")

@@ -107,6 +107,8 @@ class Protocol(HttpToolsProtocol):
         self._server = server
         self._limits = server.limits
         self._refused = False
+        self._last_answer = b""  # of a refusal, to be given after those to earlier requests
+        self._leaving = False  # it is closed as soon as its request has arrived
         self._answering: RequestResponseCycle | None = None  # may be an earlier request than self.cycle
         # The request that is being received, or awaited as the first one.
         self._receiving = True
@@ -206,9 +208,9 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Begin a request."""
+        self._progress = self._receiving = self._in_header = True
         if len(self.pipeline) >= PIPELINED:
             raise BadRequestError(f"A connection may send {PIPELINED} requests ahead of their answers.")
-        self._progress = self._receiving = self._in_header = True
         self._header = self._declared = self._body = 0
         self._framing = b""
         super().on_message_begin()
@@ -237,6 +239,7 @@ class Protocol(HttpToolsProtocol):
         if self._declared > self._longest_body:
             raise self._body_too_large()
         super().on_headers_complete()
+        self.cycle.transport = _Answering(self, self.cycle)
         self._in_header = False
         self._skipped = bool(self._framing) and self.parser.should_upgrade()
 
@@ -263,6 +266,8 @@ class Protocol(HttpToolsProtocol):
         self._ignored = len(b"\r\n")
         self._uncount()
         super().on_message_complete()
+        if self._leaving:
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         """End the response, and let go of a body that the app has not read."""
@@ -270,6 +275,26 @@ class Protocol(HttpToolsProtocol):
         if self.cycle.response_complete:
             self.cycle.body = bytearray()
             self._uncount()
+        if self._last_answer and self._answering is not None and self._answering.response_complete:
+            self._part(self._last_answer)
+
+    def shutdown(self) -> None:
+        """Close when the answer under way is given; at once without one."""
+        if self._answering is None:
+            self.transport.close()
+        elif self.cycle.response_complete:
+            self.leave(self.cycle)
+        else:
+            self.cycle.keep_alive = False
+
+    def leave(self, answered: RequestResponseCycle) -> None:
+        """Close after an answer, when its request has arrived: what comes after the close could undo the answer."""
+        if answered is self.cycle and not (self._receiving and not self._in_header):
+            self.transport.close()
+            return
+        self._leaving = True
+        self._refused |= answered is not self.cycle
+        self.loop.call_later(LINGER, self.transport.close)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._answering = cycle
@@ -334,7 +359,10 @@ class Protocol(HttpToolsProtocol):
         return address_text(self.client or ("?", 0))
 
     def _refuse(self, error: SluiceError) -> None:
-        """Answer the request that is being received with an error, if that is still possible, and cut its peer off."""
+        """Answer the request that is being received with an error, if that is still possible, and cut its peer off.
+
+        Requests before it that are whole are answered first.
+        """
         self._refused = True
         self._stop_watching()
         self._uncount()
@@ -343,16 +371,41 @@ class Protocol(HttpToolsProtocol):
         self._server.metrics.called("", answer.status_code, self.loop.time() - self._begun, "")
         cycle = self.cycle  # of this request, or before the end of its header of the one before
         answered = cycle is None or cycle.response_complete
-        self._abandon()
-        if not answered and (self._in_header or self.pipeline or cycle.response_started):
-            self.transport.abort()  # another answer is not complete, or this one has begun
+        answer.headers["connection"] = "close"
+        head = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()]
+        head += [name + b": " + value for name, value in answer.raw_headers]
+        text = b"\r\n".join([*head, b"", bytes(answer.body)])
+        if not answered and (self._in_header or self.pipeline):
+            if not self._in_header:  # its turn has not come
+                self.pipeline.popleft()
+            self._last_answer = text
             return
-        if self._in_header or not answered:
-            answer.headers["connection"] = "close"
-            head = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()]
-            head += [name + b": " + value for name, value in answer.raw_headers]
-            self.transport.write(b"\r\n".join([*head, b"", bytes(answer.body)]))
+        self._abandon()
+        if not answered and cycle.response_started:
+            self.transport.abort()
+            return
+        self._part(text if self._in_header or not answered else b"")
+
+    def _part(self, answer: bytes) -> None:
+        """Give the last answer of the connection, and close it."""
+        self._last_answer = b""
+        self.transport.write(answer)
         self.loop.call_later(LINGER, self.transport.close)
+
+
+class _Answering(asyncio.Transport):
+    """What the answer to a request is written to."""
+
+    def __init__(self, protocol: Protocol, cycle: RequestResponseCycle) -> None:
+        super().__init__()
+        self.write = protocol.transport.write  # type: ignore[method-assign]
+        self.is_closing = protocol.transport.is_closing  # type: ignore[method-assign]
+        self._protocol = protocol
+        self._cycle = cycle
+
+    def close(self) -> None:
+        """Close the connection after the answer."""
+        self._protocol.leave(self._cycle)
 
 
 class _Body:

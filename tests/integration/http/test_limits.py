@@ -188,15 +188,24 @@ class TestSizes:
             for _ in range(transport.PIPELINED):
                 assert (await peer.reply()).status == 200
             await peer.send(get * 1000)
-            assert await self.cut_off(peer)
+            for _ in range(transport.PIPELINED + 1):
+                assert (await peer.reply()).status == 200
+            reply = await peer.reply()
+            assert (reply.status, reply.type) == (400, "bad-request")
+            assert "32 requests ahead" in reply.body["detail"]
+            assert await peer.closed()
 
-    @staticmethod
-    async def cut_off(peer: Peer) -> bool:
-        async with asyncio.timeout(10):
-            try:
-                return len(await peer.reader.read()) < 1000 * 100
-            except ConnectionError:
-                return True
+    @pytest.mark.parametrize(
+        "refused", [b"?\r\n\r\n", request(CLIENT + "/ack", b"Transfer-Encoding: chunked\r\n") + b"?"]
+    )
+    async def test_a_request_that_is_refused_costs_no_answer_to_those_before_it(self, api: Api, refused: bytes) -> None:
+        api.source.put(2)
+        get = request(CLIENT + "/getWithoutAck?maxEntries=1", b"Content-Length: 0\r\n")
+        async with connected(api) as peer:
+            await peer.send(get + get + refused)
+            assert [(await peer.reply()).body["entries"][0]["data"] for _ in range(2)] == [[{"id": "0"}], [{"id": "1"}]]
+            assert (await peer.reply()).status == 400
+            assert await peer.closed()
 
     async def test_what_is_not_http_is_a_bad_request(self, api: Api) -> None:
         async with connected(api) as peer:
@@ -252,6 +261,20 @@ class TestTime:
         async with connected(hasty) as peer:
             await peer.send(request("/nowhere", b"Content-Length: 1000\r\n"))
             assert (await peer.reply()).status == 404
+            assert await peer.closed()
+
+    @pytest.mark.parametrize("comes", [True, False])
+    async def test_an_answer_is_not_undone_by_a_body_that_comes_after_it(self, hasty: Api, comes: bool) -> None:
+        hasty.source.put()
+        fields = b"Connection: close\r\n", b"Content-Length: 2\r\n"
+        async with connected(hasty) as peer:
+            await peer.send(request(CLIENT + "/getWithoutAck", *fields))
+            assert (await peer.reply()).body["batchId"] > 0
+            for _ in range(10):  # whatever the server does next has been done
+                await asyncio.sleep(0)
+            assert not peer.reader.at_eof()
+            if comes:
+                await peer.send(b"{}")
             assert await peer.closed()
 
     async def test_an_answer_may_take_longer_than_a_request(self, hasty: Api) -> None:

@@ -71,7 +71,7 @@ def read(path: Path, most: int) -> list[Change]:
 def _parse(line: bytes) -> Change:
     try:
         return Change(**json.loads(line))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return Change("a line that cannot be read", "-", 0)  # a crash has cut it
 
 

@@ -201,7 +201,7 @@ def read(path: Path) -> list[Item]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         return [Item(**json.loads(line)) for line in lines if line.endswith("\n")]
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(
             f"{path} is not a list of quarantined events ({error}): restore it, or move it away to begin without it"
         ) from error

@@ -45,5 +45,5 @@ def read(path: Path) -> list[Skipped]:
 def _parse(line: bytes) -> Skipped | None:
     try:
         return Skipped(**json.loads(line))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None

@@ -154,7 +154,7 @@ def schema_export_command(options: Any) -> int:
 
 def schema_import_command(options: Any) -> int:
     """Take over a history from JSON lines."""
-    with options.file.open(encoding="utf-8") as file:
+    with options.file.open("rb") as file:
         count = _archive(options).replace(_parsed(options.file, file))
     config = Configuration(options.conf, os.environ).instance(options.destination)
     change = Change("schema import", f"user {getpass.getuser()}", time.time_ns() // 1_000_000, detail=f"{count} places")
@@ -163,11 +163,12 @@ def schema_import_command(options: Any) -> int:
     return 0
 
 
-def _parsed(name: Path, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+def _parsed(name: Path, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             found = json.loads(line)
-        except ValueError as error:
+            json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair could not be stored
+        except (ValueError, RecursionError) as error:
             raise BadParameterError(f"{name}:{number}: {error}") from None
         if not isinstance(found, dict):
             raise BadParameterError(f"{name}:{number}: it is not an object")

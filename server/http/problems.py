@@ -9,12 +9,14 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from ...protocol import errors
 from ..problems import PROBLEM_TYPES, ProblemType, ProblemTypes, problem_type
 from . import errors as http_errors
 
 MEDIA_TYPE = "application/problem+json"
+METHODS = "DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"
 RETRY_STOPPED = 5  # seconds after which a stopped destination is worth another call
 RETRY_BUSY = 1  # ... and a busy server
 
@@ -113,14 +115,18 @@ def http_error(request: Request, error: HTTPException) -> ProblemResponse:
     status = http.HTTPStatus(error.status_code)
     described = ProblemType(status, status.phrase, "See /docs for the calls that exist.")
     name = status.phrase.lower().replace(" ", "-").replace("'", "")
-    detail = str(error.detail)
+    detail, headers = str(error.detail), error.headers
     if status == http.HTTPStatus.NOT_FOUND:
         detail = f"There is no {request.url.path}."
     elif status == http.HTTPStatus.METHOD_NOT_ALLOWED:
-        detail = (
-            f"{request.url.path} does not take {request.method}, but {(error.headers or {}).get('Allow', 'others')}."
-        )
-    return ProblemResponse(name, described, detail, headers=error.headers)
+        allowed = ", ".join(it for it in METHODS if _takes(request, it))
+        detail, headers = f"{request.url.path} does not take {request.method}, but {allowed}.", {"Allow": allowed}
+    return ProblemResponse(name, described, detail, headers=headers)
+
+
+def _takes(request: Request, method: str) -> bool:
+    scope = {**request.scope, "method": method}
+    return any(it.matches(scope)[0] is Match.FULL for it in request.app.routes)
 
 
 def internal_error(instance: str) -> ProblemResponse:

@@ -215,7 +215,7 @@ def read_block(fd: int, offset: int, path: Path) -> Block | None:
     data = data[before:]
     try:
         said = json.loads(data[:words])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, offset, str(error)) from error
     if not isinstance(said, dict):
         raise _damaged(path, offset, "its words are not an object")

@@ -60,3 +60,9 @@ def test_a_list_that_cannot_be_read_is_an_error(path: Path) -> None:
 )
 def test_a_change_is_said_in_words(change: Change, text: str) -> None:
     assert str(change) == text
+
+
+def test_a_line_that_is_nested_too_deep_takes_no_other_with_it(path: Path) -> None:
+    keep(path, Change("stop", "bob", 2))
+    path.write_bytes(b"[" * 100_000 + b"\n" + path.read_bytes())
+    assert [it.action for it in read(path, 100)] == ["a line that cannot be read", "stop"]

@@ -167,6 +167,19 @@ def test_unsigned_columns_after_a_year_are_read_right_from_every_version(
     assert row.afterColumns[1].mysqlType == "int unsigned"
 
 
+@pytest.mark.parametrize("options", [{"filter_black_field": "db.gone:secret"}, {"filter_field": "db.gone:id"}])
+def test_what_clients_hear_of_rows_in_quarantine_names_no_column_that_is_left_out(
+    tmp_path: Path, options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Log().query("BEGIN").table_map(6, "gone").insert(1, table_id=6).xid()
+    _, (_, marker, *_) = answer(log, tmp_path, **options)
+    (item,) = read(path_of(tmp_path, "example"))
+    said = "rows of db.gone cannot be decoded: the server's log says why at this place"
+    assert item.error == said
+    assert [(prop.key, prop.value) for prop in marker.header.props] == [("sluice.quarantine", said)]
+    assert "db.gone is unknown" in caplog.text
+
+
 def test_rows_of_an_unknown_table_are_put_into_quarantine(tmp_path: Path) -> None:
     log = Log().query("BEGIN").table_map(6, "gone").table_map().insert(1, table_id=6).insert(2).xid()
     kinds, _ = answer(log, tmp_path)

@@ -23,7 +23,7 @@ from sluice.protocol.gtid import parse_gtids
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
 from sluice.store.log import log as log_module
-from sluice.store.log.errors import LogError
+from sluice.store.log.errors import DamagedLogError, LogError
 from sluice.store.log.files import EntriesReader, create, frame, read_block, read_head, words_of, write_at
 from sluice.store.log.log import Hold, Limits, Log, Piece, take
 from sluice.store.log.shapes import KEPT
@@ -272,6 +272,16 @@ def test_slots_that_were_changed_are_refused_or_stay_within_their_bounds(data: s
         staging.clear()
     else:
         assert staging.bytes == len(body)
+
+
+def test_words_that_are_nested_too_deep_are_damage(folder: Path) -> None:
+    path = folder / "1.log"
+    folder.mkdir(exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    write_at(fd, frame(b'{"x":' + b"[" * 100_000, b"", 0, []), 0)
+    with pytest.raises(DamagedLogError, match="maximum recursion depth"):
+        read_head(fd, path)
+    os.close(fd)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

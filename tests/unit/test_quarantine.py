@@ -53,7 +53,7 @@ def test_a_line_that_a_crash_cut_is_repaired(tmp_path: Path) -> None:
     assert len(read(path)) == 2
 
 
-@pytest.mark.parametrize("data", [b"{}\n", b"[1]\n", b"null\n", b"x\n", b"\xff\n"])
+@pytest.mark.parametrize("data", [b"{}\n", b"[1]\n", b"null\n", b"x\n", b"\xff\n", b"[" * 100_000 + b"\n"])
 def test_a_file_without_such_a_list_is_named(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "quarantine.jsonl"
     path.write_bytes(data)

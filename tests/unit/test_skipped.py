@@ -43,3 +43,9 @@ def test_a_list_that_cannot_be_read_is_named(path: Path) -> None:
     path.mkdir(parents=True)
     with pytest.raises(ConfigError, match=f"{path} cannot be read"):
         read(path)
+
+
+def test_a_line_that_is_nested_too_deep_takes_no_other_with_it(path: Path) -> None:
+    keep(path, [ITEM])
+    path.write_bytes(b"[" * 100_000 + b"\n" + path.read_bytes())
+    assert read(path) == [ITEM]

@@ -262,7 +262,11 @@ class Control:
             self._decoder.skip_event()
             return
         logger.error("put into quarantine at %s: %s", event.position, error)
-        header = self._put_marker(event, Kind.QUARANTINE, props.QUARANTINE, str(error), plan)
+        reason = str(error)
+        if self._fields.kept(plan.schema, plan.table) is not None or self._fields.dropped(plan.schema, plan.table):
+            # It may name columns that are not delivered; clients are given it, and may read the list.
+            reason = f"rows of {plan.schema}.{plan.table} cannot be decoded: the server's log says why at this place"
+        header = self._put_marker(event, Kind.QUARANTINE, props.QUARANTINE, reason, plan)
         self._quarantine.add(
             Item(
                 position=str(event.position),
@@ -272,7 +276,7 @@ class Control:
                 timestamp=event.timestamp,
                 server_id=event.server_id,
                 length=event.length,
-                error=str(error),
+                error=reason,
                 table_map=(event.table_map or b"").hex(),
             ),
             Kept(event.type, event.body, self._description, header.SerializeToString()),

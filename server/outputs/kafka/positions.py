@@ -166,7 +166,7 @@ class Positions:
             position = found["position"]
             place = Place(str(Position.parse(position)), str(found["gtids"])) if position != "" else None
             return Record(place, int(found["epoch"]), str(found["moved"]), str(found.get("state", "")))
-        except (ValueError, KeyError, TypeError, BadPositionError):
+        except (ValueError, KeyError, TypeError, RecursionError, BadPositionError):
             raise RejectedError(
                 f"topic {TOPIC}: the record {self.key} at offset {offset} is not one of Sluice: {value[:200]!r};"
                 f" {ADVICE}"

@@ -46,6 +46,17 @@ class TestProblems:
     ) -> None:
         assert await api.problem(method, f"/v1/destinations/{path}", status, **options) == kind
 
+    @pytest.mark.parametrize(
+        ("path", "allowed"),
+        [(CLIENT, "GET"), (f"{CLIENT}/ack", "POST"), ("/healthz", "GET"), (f"{CLIENT}/snapshots", "GET, POST")],
+    )
+    async def test_a_method_that_a_path_does_not_take_is_answered_with_all_that_it_takes(
+        self, api: Api, path: str, allowed: str
+    ) -> None:
+        answer = await api.call("PATCH", path, status=405)
+        assert answer.headers["Allow"] == allowed
+        assert answer.json()["detail"] == f"{path} does not take PATCH, but {allowed}."
+
     async def test_a_bad_parameter_is_named(self, api: Api) -> None:
         response = await api.post("getWithoutAck?maxBytes=many", status=422)
         assert response.json()["parameter"] == "maxBytes"

@@ -128,6 +128,8 @@ def test_what_was_exported_can_be_imported_after_a_correction(followed: Sluice, 
     [
         ("?", "tables.jsonl:2: "),
         ("[]", "tables.jsonl:2: it is not an object"),
+        (r'{"sql": "\ud800"}', "tables.jsonl:2: 'utf-8' codec can't encode"),
+        ("[" * 100_000, "tables.jsonl:2: maximum recursion depth"),
         ("{}", "object 2 of the history cannot be read: KeyError: 'changes'"),
         ('{"changes": [{"kind": "x", "schema": "", "table": "", "body": null}]}', "'x' is not one of table, charset"),
         ('{"changes": [], "place": "nowhere"}', "object 2 of the history cannot be read"),

@@ -8,8 +8,8 @@ from typing import Final, Protocol
 
 from ..protocol.errors import (
     BadParameterError,
-    ConfigError,
     LostTransactionsError,
+    NotConfiguredError,
     NotStoredError,
     PurgedError,
     SluiceError,
@@ -138,7 +138,7 @@ class SourceSwitch:
         """See `sluice.instance.instance.Instance.switch_source`."""
         config = self._destination.config
         if not config.others:
-            raise ConfigError(
+            raise NotConfiguredError(
                 f"destination {config.destination} has no other source: set canal.instance.standby.address"
             )
         wanted = address or config.others[0]

@@ -247,6 +247,12 @@ class ConfigError(SluiceError):
     type = "bad-configuration"
 
 
+class NotConfiguredError(ConfigError):
+    """The destination has not what a call needs: a log on disk, another source, or tables that can be read."""
+
+    type = "not-configured"
+
+
 class FencedError(SluiceError):
     """Another server has taken the destination over; ``active`` is its URL, if it is known."""
 

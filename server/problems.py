@@ -113,6 +113,11 @@ PROBLEM_TYPES: ProblemTypes = {
     errors.DecodeError: ProblemType(
         500, "Undecodable", "Report it with the file and offset; the destination can skip it."
     ),
+    errors.NotConfiguredError: ProblemType(
+        409,
+        "Not configured for this",
+        "Set the key that the detail names, or use another destination.",
+    ),
     errors.ConfigError: ProblemType(500, "Bad configuration", "Correct the configuration, then start the destination."),
     errors.ZooKeeperError: ProblemType(
         503, "ZooKeeper not usable", "Fix ZooKeeper or the connection to it as the detail says; the server tries again."

@@ -45,6 +45,8 @@ def log_list_command(options: Any) -> int:
         if not file["continues"] and file is not files[0]:
             out.print(Text("what is between is missing", style="yellow"))
         _show(file)
+    if not files:
+        out.print(f"no file: {options.destination} has no log on disk (sluice.instance.store), or nothing is in it yet")
     return 0
 
 

@@ -62,9 +62,12 @@ def quarantine_list_command(options: Any) -> int:
     """List the row events in quarantine."""
     from ..embedded.quarantine import listed
 
-    for item in listed(Configuration(options.conf, os.environ).instance(options.destination)):
+    items = listed(Configuration(options.conf, os.environ).instance(options.destination))
+    for item in items:
         out.print(Text(f"{item.position}  {item.schema}.{item.table}", style="bold"))
         out.print(Text(f"  {item.length} bytes: {item.error}"))
+    if not items:
+        out.print(f"nothing: all row events of {options.destination} could be decoded, or were read again since")
     return 0
 
 
@@ -73,9 +76,12 @@ def quarantine_skipped_command(options: Any) -> int:
     from ...instance.skipped import path_of, read
 
     config = Configuration(options.conf, os.environ).instance(options.destination)
-    for item in read(path_of(config.file_data_dir, config.destination)):
+    items = read(path_of(config.file_data_dir, config.destination))
+    for item in items:
         out.print(Text(f"{item.position}  output {item.output}", style="bold"))
         out.print(Text(f"  {datetime.fromtimestamp(item.time).astimezone():%Y-%m-%d %H:%M:%S}: {item.reason}"))
+    if not items:
+        out.print(f"nothing: no output of {options.destination} has left a change out")
     return 0
 
 

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 POSITION = "1/mysql-bin.000003@1767225600:4096:0"
 AT = "a position, as sluice status shows it; otherwise the end of what the stream has passed"
 
+NOTHING = (
+    "nothing is kept: the source says the columns in each event (binlog_row_metadata = FULL), or nothing of it was read"
+)
+
 
 def add_commands(commands: Any) -> None:
     """Add the commands to those of the command line."""
@@ -113,13 +117,18 @@ def schema_show_command(options: Any) -> int:
     if options.table and not wanted:
         log.print(f"there is no table {options.table} at this place")
         return NO
+    if not found:
+        out.print(NOTHING)
     return 0
 
 
 def schema_history_command(options: Any) -> int:
     """List what has changed tables."""
+    changes = list(_archive(options).changes())
+    if not changes:
+        out.print(NOTHING)
     names = {None, "*", options.table, (options.table or "").partition(".")[0]}
-    for it in _archive(options).changes():
+    for it in changes:
         if options.table is not None and not it.is_first and names.isdisjoint(it.tables):
             continue
         out.print(Text(f"{it.place}  {datetime.fromtimestamp(it.time).astimezone():%Y-%m-%d %H:%M:%S}", style="bold"))

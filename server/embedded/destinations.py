@@ -28,6 +28,7 @@ from ...protocol.errors import (
     ConfigError,
     FencedError,
     ForbiddenError,
+    NotConfiguredError,
     OwnedError,
     SluiceError,
     UnknownDestinationError,
@@ -458,12 +459,12 @@ class Destinations:
     async def prune_log(self, destination: str, most: int, *, dry_run: bool = False) -> list[FileStatus]:
         """Take the oldest files of the log away until it has that many bytes at most; return them.
 
-        With ``dry_run`` nothing changes. The last file stays, and what protected clients need. Raises ConfigError
-        without a log, and OSError.
+        With ``dry_run`` nothing changes. The last file stays, and what protected clients need. Raises
+        NotConfiguredError without a log, and OSError.
         """
         log = self._running_main(destination).cursors.track.log
         if log is None:
-            raise ConfigError(f"destination {destination} has no log on disk (sluice.instance.store)")
+            raise NotConfiguredError(f"destination {destination} has no log on disk (sluice.instance.store)")
         return await asyncio.to_thread(log.surplus if dry_run else log.prune, most)
 
     def log_start(self, destination: str) -> Cursor | None:

@@ -53,10 +53,12 @@ OF_SNAPSHOTS: Collection[Error] = (errors.UnknownSnapshotError,)
 OF_OPERATIONS: dict[str, Collection[Error]] = {
     "createToken": (errors.UnauthorizedError, errors.TooManyAttemptsError),
     "startDestination": (errors.ConfigError,),
+    "switchSource": (errors.NotConfiguredError,),
+    "pruneLog": (errors.NotConfiguredError,),
     "getSourceEnd": (errors.SourceChangedError,),
     "listTables": (errors.FilterError,),
     "markRange": (errors.SnapshotRunningError,),
-    "startSnapshot": (errors.UnknownTableError,),
+    "startSnapshot": (errors.UnknownTableError, errors.NotConfiguredError),
     "getSnapshot": OF_SNAPSHOTS,
     "pauseSnapshot": OF_SNAPSHOTS,
     "resumeSnapshot": OF_SNAPSHOTS,

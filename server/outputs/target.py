@@ -13,6 +13,10 @@ class DeliveryError(SluiceError):
     """The other side has not confirmed what it was sent; it may do so later."""
 
 
+class MissingError(SluiceError):
+    """What changes are sent to is not there yet, and is made when the first of them comes."""
+
+
 class RejectedError(SluiceError):
     """The other side does not take what it is sent, and will not before somebody changes something.
 
@@ -126,6 +130,9 @@ class Report(Protocol):
 
     def good(self, what: object, text: object) -> None:
         """Report something that is as it should be."""
+
+    def note(self, what: object, text: object) -> None:
+        """Report something that is worth knowing."""
 
     def wrong(self, what: object, text: object) -> None:
         """Report something that would not work."""

@@ -36,6 +36,7 @@ STATUSES = {
     "purged": 410,
     "reshaped": 410,
     "undecodable": 500,
+    "not-configured": 409,
     "bad-configuration": 500,
     "fenced": 421,
     "zookeeper-error": 503,

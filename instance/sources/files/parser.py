@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from functools import cached_property, partial
 
-from ....protocol.errors import ConfigError, SourceError, UnknownTableError
+from ....protocol.errors import NotConfiguredError, SourceError, UnknownTableError
 from ....protocol.position import Position
 from ....store.cursor import Cursor
 from ...columns import SourceColumn
@@ -49,7 +49,7 @@ class FilesParser(BinlogParser[FilesConfig, Folder]):
 
     def table_reader(self) -> TableReader:
         """See `sluice.instance.source.Parser.table_reader`: files have changes only."""
-        raise ConfigError("binlog files are the source: there are no tables in them, which a snapshot would read")
+        raise NotConfiguredError("binlog files are the source: they have no tables, which a snapshot would read")
 
     def _columns_now(self, schema: str, table: str) -> list[SourceColumn]:
         state = self._catalog_now().get(schema, table)

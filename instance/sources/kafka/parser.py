@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ....login.topic import SLICE, Topic
 from ....protocol.errors import (
     BadPositionError,
-    ConfigError,
+    NotConfiguredError,
     PurgedError,
     SluiceError,
     SourceChangedError,
@@ -117,7 +117,7 @@ class KafkaParser:
 
     def table_reader(self) -> TableReader:
         """See `sluice.instance.source.Parser.table_reader`: a topic has changes only."""
-        raise ConfigError("TiDB is the source: it is not asked for tables, which a snapshot would read")
+        raise NotConfiguredError("TiDB is the source: it is not asked for tables, which a snapshot would read")
 
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
         """See `sluice.instance.source.Parser.expiries`: brokers do not say it of a place."""

@@ -6,7 +6,7 @@ from functools import partial
 from ....protocol.errors import ConfigError, SluiceError
 from ...logging import redactor
 from ..settings import Output
-from ..target import Report
+from ..target import MissingError, Report
 from .checks import rules_of
 from .settings import Form, KafkaSettings
 from .target import KafkaTarget
@@ -60,5 +60,7 @@ def examine(output: Output, report: Report) -> None:
     for ask in questions:
         try:
             report.good(output, ask())
+        except MissingError as error:
+            report.note(output, error)
         except SluiceError as error:
             report.wrong(output, error)

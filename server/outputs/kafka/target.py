@@ -251,7 +251,7 @@ class KafkaTarget:
         return self._router.fixed_topics
 
     def fit(self, topic: str) -> str:
-        """Say how a topic fits. Raises RejectedError when it does not, or is missing; DeliveryError."""
+        """See `Topics.fit`."""
         return self._topics.fit(topic)
 
     def fit_positions(self) -> str:

@@ -14,7 +14,7 @@ from confluent_kafka.admin._topic import TopicDescription
 from confluent_kafka.cimpl import NewTopic
 
 from ..routing import Router
-from ..target import DeliveryError, RejectedError
+from ..target import DeliveryError, MissingError, RejectedError
 from .errors import GONE, WAITING, meaning
 
 logger = logging.getLogger(__name__)
@@ -87,13 +87,34 @@ class Topics:
                 self._require(topic)
 
     def fit(self, topic: str) -> str:
-        """Say how a topic fits. Raises RejectedError when it does not, or is missing; DeliveryError."""
+        """Say how a topic fits.
+
+        Raises RejectedError when it does not, or is missing; MissingError when it is, and is made by the brokers;
+        DeliveryError.
+        """
         if self._asker is None:
             self.open()
         description = self.find(topic)
-        if description is None:
-            raise self._missing(topic)
-        return self._fit(description)
+        if description is not None:
+            return self._fit(description)
+        if (partitions := self._made_with()) >= self._router.partitions(topic):
+            raise MissingError(
+                f"topic {topic} does not exist yet: the brokers make it when the output starts, with {partitions}"
+                " partitions (auto.create.topics.enable)"
+            )
+        raise self._missing(topic)
+
+    def _made_with(self) -> int:
+        """Return how many partitions a topic has that the brokers make by themselves; 0 if they make none."""
+        assert self._asker is not None
+        try:
+            brokers = self._asker.list_topics(timeout=ANSWER).brokers
+            asked = [ConfigResource(ResourceType.BROKER, str(it)) for it in brokers]
+            answers = [it.result(2 * ANSWER) for it in self._asker.describe_configs(asked).values()]
+        except (KafkaException, TimeoutError):  # the user may not ask
+            return 0
+        makes = answers and all(str(it["auto.create.topics.enable"].value) == "true" for it in answers)
+        return min(int(it["num.partitions"].value) for it in answers) if makes else 0
 
     def _require(self, topic: str) -> None:
         description = self.find(topic)

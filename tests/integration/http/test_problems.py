@@ -34,6 +34,8 @@ class TestProblems:
             ("POST", "example/clients/2/subscribe", {"json": {"start": "nonsense"}}, 422, "bad-position"),
             ("POST", "example/clients/2/subscribe", {"json": {"from": "latest"}}, 422, "bad-parameter"),
             ("POST", "example/clients/2/subscribe", {"json": {"filter": "("}}, 409, "filter-matches-nothing"),
+            ("POST", "example/source/switch", {}, 409, "not-configured"),
+            ("POST", "example/log/prune?bytes=0", {}, 409, "not-configured"),
             ("POST", "example/quarantine/retry?position=x", {}, 422, "bad-parameter"),
             ("POST", "example/clients/1001/protect", {"json": {"protect": 0}}, 422, "bad-parameter"),
             ("POST", "example/clients/2/subscribe", {"json": {"protect": 0}}, 422, "bad-parameter"),

@@ -11,6 +11,7 @@ from sluice.instance.sources.mysql.history.tables import Catalog, Column, Databa
 from sluice.instance.sources.mysql.history.versions import History
 from sluice.protocol.position import Position
 from sluice.server.cli.command import main
+from sluice.server.cli.schema import NOTHING
 
 SOURCE = "canal.instance.master.address = 127.0.0.1:1\ncanal.instance.dbUsername = cdc\n"
 FIRST, SECOND, LAST = (f"1/bin.000003@7:{begin}:0" for begin in (100, 200, 300))
@@ -76,7 +77,8 @@ def test_a_place_that_was_not_passed_is_an_error_that_names_what_is_known(follow
 def test_without_a_history_it_says_so(sluice: Sluice) -> None:
     status, _, error = sluice("show")
     assert status != 0
-    assert "the tables at the end are not known; example knows nowhere" in error
+    assert "the tables at the end are not known; example knows nowhere: the source says the columns" in error
+    assert sluice("history") == (0, [NOTHING], "")
 
 
 def test_what_has_changed_tables_is_listed_with_its_place(followed: Sluice) -> None:

@@ -31,7 +31,9 @@ class Archive:
                 at = stretches[-1].until
             is_known = at is not None and history.begin_at(catalog, Cursor.at(at))
         if not is_known:
-            known = ", ".join(f"from {it.since} to {it.until}" for it in stretches[-5:]) or "nowhere"
+            known = ", ".join(f"from {it.since} to {it.until}" for it in stretches[-5:]) or (
+                "nowhere: the source says the columns in each event (binlog_row_metadata = FULL), or nothing was read"
+            )
             place, name = at or "the end", self._config.destination
             raise BadPositionError(f"the tables at {place} are not known; {name} knows {known}")
         return {".".join(name): list(_lines(state)) for name, state in sorted(catalog.tables(), key=lambda it: it[0])}

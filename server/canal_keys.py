@@ -42,8 +42,15 @@ WITHOUT_EFFECT = {
 """Regular expressions of keys, the first that matches counts."""
 
 _COMPILED = [(re.compile(pattern), reason) for pattern, reason in WITHOUT_EFFECT.items()]
+_CATCH_ALL = [re.compile(pattern) for pattern in WITHOUT_EFFECT if pattern.endswith(r"\..*")]
 
 
 def why_without_effect(key: str) -> str | None:
     """Return the reason why ``key``, which Canal knows, has no effect; None when it is not such a key."""
     return next((reason for pattern, reason in _COMPILED if pattern.fullmatch(key)), None)
+
+
+def may_be_a_mistake(key: str) -> bool:
+    """Whether nothing is known of ``key`` but the group that it belongs to."""
+    pattern = next((it for it, _ in _COMPILED if it.fullmatch(key)), None)
+    return pattern in _CATCH_ALL

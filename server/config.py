@@ -20,9 +20,9 @@ from ..instance.settings import FolderPath, Settings, setting
 from ..instance.sources.kinds import CONFIGS
 from ..instance.zones import has_daylight_saving
 from ..protocol.errors import ConfigError, FencedError, FilterError, UnknownDestinationError
-from .canal_keys import why_without_effect
+from .canal_keys import may_be_a_mistake, why_without_effect
 from .logging import LogFormat, LogLevel, redactor
-from .outputs.configured import possible, read_outputs, takes
+from .outputs.configured import RENAMED, possible, read_outputs, takes
 from .outputs.registry import complaints
 from .outputs.settings import Output, OutputNames
 from .outputs.target import Complaints
@@ -43,6 +43,8 @@ KNOWN_PASSWORDS = {
 }
 """Passwords that are in Canal's own files, by the SHA-1 of their SHA-1."""
 BEAN_KEY = re.compile(r"canal\.instance\.(?!tsdb\.)[^.]+\.spring\.xml")
+ALIKE = 0.9
+"""How much a key of a group without effect has to be like a key with one, to be taken for a mistake."""
 MOST_DESTINATIONS = 10_000
 NAMES_HAVE = "has up to 200 letters, digits, '.', '_' and '-', and begins with a letter or digit"
 OTHER_VARIABLES = frozenset({"SLUICE_CONF", "SLUICE_MYSQL", "SLUICE_TOKEN", "SLUICE_TOKEN_FILE", "SLUICE_URL"})
@@ -551,13 +553,17 @@ class Configuration:
         outputs = self._output_names()
         without_effect: list[tuple[str, Property]] = []
         warnings = []
+        known = {*KEYS, *(RENAMED if self._queue else ())}
         for name, properties in files.items():
             others = {
                 key: item
                 for key, item in properties.items()
                 if key not in referred and not self._is_of_outputs(key, outputs)
             }
-            without_effect += others.items()
+            doubtful = {key for key in others.keys() - known if may_be_a_mistake(key)}
+            mistakes = {key: _nearest(key, known, ALIKE) for key in sorted(doubtful)}
+            without_effect += ((key, item) for key, item in others.items() if not mistakes.get(key))
+            warnings += [f"{others[key].origin}: {_with_nearest(key, [it])}" for key, it in mistakes.items() if it]
             warnings += self._unknown(others, name)
         return [
             *self.missing(),
@@ -757,11 +763,11 @@ def _meta_of(beans: Mapping[str, Property]) -> dict[str, Property]:
 
 
 def _without_effect(properties: Iterable[tuple[str, Property]]) -> list[str]:
-    """One warning for each reason, since Canal's shipped file has a hundred of such keys."""
+    """One warning for each reason, since Canal's shipped file has a hundred of such keys; none of what is off."""
     places: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for key, item in properties:
         reason = why_without_effect(key)
-        if reason and item.value and key not in KEYS:
+        if reason and item.value.lower() not in ("", "false") and key not in KEYS:
             file, _, line = item.origin.rpartition(":")
             places[reason][file].append(f"{key} (line {line})")
     return [
@@ -792,5 +798,10 @@ def _variables(environ: Mapping[str, str], outputs: Collection[str]) -> list[str
 
 
 def _with_nearest(name: str, known: Collection[str]) -> str:
-    nearest = difflib.get_close_matches(name, known, 1)
-    return f"{name} is unknown" + (f"; is {nearest[0]} meant?" if nearest else "")
+    nearest = _nearest(name, known)
+    return f"{name} is unknown" + (f"; is {nearest} meant?" if nearest else "")
+
+
+def _nearest(name: str, known: Collection[str], alike: float = 0.6) -> str:
+    """Return the name that is most like another one, if any is so much like it; else nothing."""
+    return next(iter(difflib.get_close_matches(name, known, 1, alike)), "")

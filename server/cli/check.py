@@ -42,7 +42,7 @@ def check_command(options: Any) -> int:
     """Verify configuration and sources."""
     from ..capacity import find_shortages
     from ..http.auth import require_safe_server
-    from ..outputs.registry import examine
+    from ..outputs.registry import doubts, examine
     from ..tcp.serve import bypass
     from ..tcp.serve import require_safe_binding as require_safe_port
     from .saved import as_read, require_zookeeper
@@ -76,9 +76,12 @@ def check_command(options: Any) -> int:
             require_zookeeper(config, silence)
             config = as_read(server, config)
             configs.append(config)
-            findings.good(name, _examine(server, config, findings))
+            summary, tables = _examine(server, config, findings)
+            findings.good(name, summary)
             for output in configuration.outputs(name):
                 examine(output, findings)
+                for doubt in doubts(output, tables):
+                    findings.note(output, doubt)
         except SluiceError as error:
             findings.wrong(name, error)
     for address, text in find_shortages(configs):
@@ -123,8 +126,10 @@ def _find_loss(server: ServerConfig, config: InstanceConfig) -> str:
     return in_session(server, lambda session: find_loss(session, backup))
 
 
-def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -> str:
-    """Ask the source of a destination all that a start would ask; raises SluiceError.
+def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -> tuple[str, list[tuple[str, str]]]:
+    """Ask the source of a destination all that a start would ask; return that, and the tables that pass its filter.
+
+    Raises SluiceError.
 
     A client that has lost its place is noted: the start serves the others.
     """
@@ -158,8 +163,8 @@ def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -
                 f"would not be served, only the others: {refused[client.cursor]}. Unsubscribe it, and let it subscribe"
                 " again",
             )
-    passing = sum(table_filter.accepts(schema, table) for schema, table in tables)
+    passing = [table for table in tables if table_filter.accepts(*table)]
     if tables and not passing:
         advice.append("no table passes the filter, which has to match schema.table; try it by sluice filter try")
-    lines = [f"{summary}; {passing} of {len(tables)} tables pass the filter", *advice]
-    return "\n      advice: ".join(lines)
+    lines = [f"{summary}; {len(passing)} of {len(tables)} tables pass the filter", *advice]
+    return "\n      advice: ".join(lines), passing

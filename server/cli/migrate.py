@@ -1,6 +1,7 @@
 """``sluice migrate``: what would happen if Sluice were started on the conf folder of a Canal. Nothing is changed."""
 
 import os
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,7 +78,7 @@ def _examine_server(configuration: Configuration, findings: Findings) -> None:
     if not configuration.destinations():
         findings.wrong(configuration.main_file, "canal.destinations is empty, and no folder has an instance.properties")
     for file, keys in configuration.understood().items():
-        findings.good(file, f"{len(keys)} keys are understood: {', '.join(keys)}")
+        findings.good(file, f"{len(keys)} keys are understood: {grouped(keys)}")
     missing = [*configuration.missing(), *configuration.of_outputs().unknown]
     for text in missing:
         findings.wrong("configuration", text)
@@ -88,6 +89,16 @@ def _examine_server(configuration: Configuration, findings: Findings) -> None:
     if server.serves_tcp:
         ports.append(f"{server.tcp_host}:{server.tcp_port} for Canal's clients")
     findings.good("server", f"would listen on {' and '.join(ports)}")
+
+
+def grouped(keys: Iterable[str]) -> str:
+    """Return keys by what they have in common: ``canal.{port, user}; canal.instance.{gtidon}; canal.mq.{topic}``."""
+    groups: dict[str, list[str]] = {}
+    for key in keys:
+        parts = key.split(".")
+        depth = min(3 if key.startswith("canal.instance.") else 2, len(parts) - 1)
+        groups.setdefault(".".join(parts[:depth]), []).append(".".join(parts[depth:]))
+    return "; ".join(f"{common}.{{{', '.join(rest)}}}" for common, rest in groups.items())
 
 
 def _examine(configuration: Configuration, config: InstanceConfig, findings: Findings) -> None:

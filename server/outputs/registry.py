@@ -1,7 +1,7 @@
 """The kinds of outputs. Their libraries are imported only where one of them is used."""
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,6 +30,9 @@ class Checks(Protocol):
     def complaints(self, output: Output) -> Complaints:
         """Say what of the configuration has no effect. Raises ConfigError for what cannot be used."""
 
+    def doubts(self, output: Output, tables: Collection[tuple[str, str]]) -> list[str]:
+        """Say what of the configuration does nothing with the tables that there are."""
+
 
 class Making(Protocol):
     """What the module ``making`` of a kind has."""
@@ -55,6 +58,12 @@ def complaints(output: Output) -> Complaints:
     checks: Checks = _module(output, "checks")
     found = checks.complaints(output)
     return found._replace(unknown=[*output.unknown, *found.unknown])
+
+
+def doubts(output: Output, tables: Collection[tuple[str, str]]) -> list[str]:
+    """Say what of an output's configuration does nothing with the tables of its destination."""
+    checks: Checks = _module(output, "checks")
+    return checks.doubts(output, tables)
 
 
 def make(output: Output, group: Callable[[], str]) -> Target:

@@ -6,7 +6,7 @@ Rules are separated by `,` or `;`, anywhere, and are not stripped of blanks. A p
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple
 
 from ...instance.sink.patterns import Matcher, check_text, check_weight, translate
@@ -85,6 +85,19 @@ class Router:
         """How many partitions a topic needs at least."""
         return self._size(topic) if self._hashes else self._rules.partition + 1
 
+    def doubts(self, tables: Collection[tuple[str, str]]) -> list[str]:
+        """Say which rules for partitions do nothing with these tables; nothing is known of tables without any."""
+        if not self._hashes:
+            return []
+        found = [
+            f"the rule '{rule.text}' of partitionHash matches none of the tables that there are"
+            for rule in self._hashes
+            if tables and not any(rule.matches(f"{schema}.{table}") for schema, table in tables)
+        ]
+        if max([self._rules.partitions, *(size or 1 for _, size in self._sizes)]) == 1:
+            found.append("partitionHash has no effect: every topic has one partition (partitionsNum)")
+        return found
+
     def route(self, schema: str, table: str) -> Route:
         """Find where the changes of a table go; both names are empty for a statement of none."""
         topic = self._topic(schema, table)
@@ -144,6 +157,7 @@ class _TopicRule(NamedTuple):
 
 
 class _HashRule(NamedTuple):
+    text: str
     matches: Matches
     by_table: bool = False
     columns: tuple[str, ...] | None = None
@@ -165,10 +179,10 @@ def _read_hashes(text: str) -> Iterator[_HashRule]:
     for item in _items(text):
         pattern, colon, key = item.rpartition(":")
         if not colon or not pattern:
-            yield _HashRule(_matcher("canal.mq.partitionHash", item, item), by_table=True)
+            yield _HashRule(item, _matcher("canal.mq.partitionHash", item, item), by_table=True)
             continue
         columns = None if key.lower() == "$pk$" else tuple(name for name in key.split("^") if name)
-        yield _HashRule(_matcher("canal.mq.partitionHash", item, pattern), columns=columns)
+        yield _HashRule(item, _matcher("canal.mq.partitionHash", item, pattern), columns=columns)
 
 
 def _read_sizes(text: str) -> Iterator[tuple[Matches, int | None]]:

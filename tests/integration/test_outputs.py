@@ -68,7 +68,8 @@ def test_without_its_library_an_output_says_so_and_loses_nothing(
     topic = f"without_library_{schema}"
     kafka.create(topic)
     conf.main(canal__destinations="shop", canal__serverMode="kafka", kafka__bootstrap__servers=kafka.servers)
-    conf.destination("shop", mariadb118, rf"{schema}\\..*", canal__mq__topic=topic)
+    hashed = {"canal__mq__topic": topic, "canal__mq__partitionHash": "crm.notes:id"}
+    conf.destination("shop", mariadb118, rf"{schema}\\..*", **hashed)
     mariadb118.query(f"CREATE TABLE {schema}.goods (id INT PRIMARY KEY)")
     with without_library(conf, tmp_path / "stub") as serving:
         serving.wait_for(lambda: [it["state"] for it in serving.call("GET", "/shop")["outputs"]] == ["error"])
@@ -93,6 +94,7 @@ def test_without_its_library_an_output_says_so_and_loses_nothing(
         "shop, client 1001: is that of the output mq, and somebody else called it: getWithoutAck by no token, 127.0.0.1"
     )
     assert said in text
+    assert "note output mq of shop: the rule 'crm.notes:id' of partitionHash matches none of the tables" in text
     with conf.serving():
         eventually(lambda: b'"id":"2"' in b"".join(itertools.chain(*kafka.read(topic))), "the rows in the topic")
 

@@ -350,6 +350,24 @@ def test_an_unknown_key_is_named_with_its_place_and_the_nearest_known_one(conf: 
     )
 
 
+def test_a_mistake_in_a_key_of_a_group_without_effect_is_named_where_the_right_one_has_one(conf: Conf) -> None:
+    conf.write(
+        "canal.properties",
+        "canal.serverMode = kafka\nkafka.bootstrap.servers = b:9092\ncanal.mq.partitiionHash = x:id\n",
+    )
+    conf.write("example/instance.properties", SOURCE)
+    (warning,) = conf.read().warnings()
+    assert warning.endswith("canal.properties:3: canal.mq.partitiionHash is unknown; is canal.mq.partitionHash meant?")
+    conf.write("canal.properties", "canal.mq.partitiionHash = x:id\n")
+    (warning,) = conf.read().warnings()
+    assert warning.startswith("without effect here")
+
+
+def test_what_is_off_is_not_said_to_be_without_effect(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.instance.memory.rawEntry = false\ncanal.mq.flatMessage = False\n")
+    assert conf.read().warnings() == []
+
+
 def test_variables_that_kubernetes_sets_for_a_service_are_not_settings(conf: Conf) -> None:
     link = "tcp://10.0.0.1:80"
     set_by_kubernetes = {

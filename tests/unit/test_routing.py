@@ -72,6 +72,20 @@ def test_a_configured_topic_that_cannot_be_is_refused(rules: Rules) -> None:
         Router(rules)
 
 
+def test_rules_for_partitions_that_do_nothing_are_named() -> None:
+    tables = [("shop", "goods"), ("shop", "orders")]
+    rules = r"shop\.g.*:id,crm.notes:$pk$,shop.order"
+    assert Router(Rules("all", partitions=2, partition_hash=rules)).doubts(tables) == [
+        "the rule 'crm.notes:$pk$' of partitionHash matches none of the tables that there are",
+        "the rule 'shop.order' of partitionHash matches none of the tables that there are",
+    ]
+    one = "partitionHash has no effect: every topic has one partition (partitionsNum)"
+    assert Router(Rules("all", partition_hash="shop.goods:id")).doubts(tables) == [one]
+    assert Router(Rules("all", partition_hash="shop.goods:id", topic_partitions="all:2")).doubts(tables) == []
+    assert Router(Rules("all", partitions=2, partition_hash="shop.goods:id")).doubts([]) == []
+    assert Router(Rules("all")).doubts(tables) == []
+
+
 def test_without_a_rule_everything_has_one_partition() -> None:
     router = Router(Rules("all", partition=3, partitions=8))
     assert router.route("shop", "goods") == Route(0, 3, 3)

@@ -1,5 +1,7 @@
 """What can be said of an output to Kafka without asking a broker."""
 
+from collections.abc import Collection
+
 from ....protocol.errors import ConfigError
 from ..routing import Router, Rules
 from ..settings import OnMarker, Output
@@ -31,6 +33,11 @@ def complaints(output: Output) -> Complaints:
     _check_form(output)
     translated = translate(output.library, output.folder)
     return Complaints(translated.unknown, translated.unlike)
+
+
+def doubts(output: Output, tables: Collection[tuple[str, str]]) -> list[str]:
+    """See `Checks.doubts`."""
+    return Router(rules_of(output)).doubts(tables)
 
 
 def _check_form(output: Output) -> None:

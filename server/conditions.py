@@ -14,6 +14,7 @@ from typing import Protocol
 from .embedded.destinations import DestinationStatus
 from .lag import holders
 from .problems import advice
+from .wording import duration
 
 SOUND = frozenset({"running", "standby", "finished"})
 """States of a destination in which there is nothing to do."""
@@ -98,13 +99,13 @@ def _unowned(status: DestinationStatus) -> Told:
 
 def _source_silent(status: DestinationStatus) -> Told:
     if status.state == "running" and status.parser.silent:
-        yield "", f"nothing has come from the source for {status.parser.silent:.0f} s, not even a heartbeat"
+        yield "", f"nothing has come from the source for {duration(status.parser.silent)}, not even a heartbeat"
 
 
 def _source_lag(status: DestinationStatus) -> Told:
     behind = status.parser.behind or 0.0
     if status.state == "running" and behind > MOST_BEHIND and status.fill < ROOMY and not status.parser.silent:
-        yield "", f"the parser reads changes of {behind:.0f} s ago"
+        yield "", f"the parser reads changes of {duration(behind)} ago"
 
 
 def _source_down(status: DestinationStatus) -> Told:

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from ..store.status import ClientStatus, Lag
 from .embedded.destinations import DestinationStatus
+from .wording import counted, duration
 
 NOTICEABLE = 2.0
 """Seconds up to which a parser counts as up to date: the times of events are whole seconds."""
@@ -66,19 +67,18 @@ def explain(destination: DestinationStatus, client: ClientStatus, now: float | N
         text = f"the ring is full until {holders(destination)} acks; until then the source is not read"
         return Explanation(Stage.RING, text)
     if not destination.full and behind is not None and behind > max(NOTICEABLE, age(client.lag, now)):
-        return Explanation(Stage.PARSER, f"the parser reads changes of {behind:.0f} s ago, and is never held up")
+        return Explanation(Stage.PARSER, f"the parser reads changes of {duration(behind)} ago, and is never held up")
     if client.given.entries:
-        return Explanation(
-            Stage.CLIENT,
-            f"{len(client.marks)} batches with {client.given.rows} rows are given and not acked,"
-            f" {'at least ' if client.state == 'catching-up' else ''}{client.waiting.rows} rows wait after them",
-        )
+        given = f"{counted(len(client.marks), 'batch', 'batches')} with {counted(client.given.rows, 'row')}"
+        later = f"{'at least ' if client.state == 'catching-up' else ''}{counted(client.waiting.rows, 'row')}"
+        return Explanation(Stage.CLIENT, f"{given} given and not acked, {later} waiting after")
     if client.waiting.entries:
         idle = time.monotonic() - client.last_active
         heard = (
-            f"its last call was {idle:.0f} s ago"
+            f"its last call was {duration(idle)} ago"
             if client.called
-            else f"it has not called since the start, {idle:.0f} s ago"
+            else f"it has not called since the start, {duration(idle)} ago"
         )
-        return Explanation(Stage.CLIENT, f"{client.waiting.rows} rows wait for the client to ask; {heard}")
+        rows = counted(client.waiting.rows, "row")
+        return Explanation(Stage.CLIENT, f"{rows} waiting for the client to ask; {heard}")
     return Explanation(Stage.NONE, "all that the source has sent is acked")

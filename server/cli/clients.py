@@ -2,15 +2,20 @@
 
 import contextlib
 import json
+import time
 from datetime import datetime, timedelta
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from ..wording import duration
 from .common import NO, add_client, add_command, add_server, out, remote_of
 from .remote import Remote
-from .status import show, summarize
+from .status import show_all, summarize
+
+WATCHED = 2.0
+"""Seconds between two looks of `sluice status --watch`."""
 
 
 def add_commands(commands: Any) -> None:
@@ -50,13 +55,18 @@ def _add_commands_about_clients(commands: Any) -> None:
         status_command,
         "show destinations and where clients stand",
         "Show the destinations of a running server, their clients, cursors, outstanding batches and lag. The first\n"
-        "line sums them up, the next ones name what needs attention. The exit status is 1 when something is wrong:\n"
-        "changes are not delivered, or will be lost.",
+        "line sums them up, the next ones name what needs attention. Of more than three destinations each has a line,\n"
+        "the slowest first; name one to see all of it. The exit status is 1 when something is wrong: changes are not\n"
+        "delivered, or will be lost.",
         "sluice status",
+        "sluice status --problems --watch",
         "sluice status example --json",
     )
     status.add_argument("destination", nargs="?", metavar="DESTINATION", help="only this one")
-    status.add_argument("--json", action="store_true", help="as the API says it")
+    form = status.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="as the API says it")
+    form.add_argument("--watch", action="store_true", help=f"show it again each {WATCHED:.0f} s, until Ctrl-C")
+    status.add_argument("--problems", action="store_true", help="only destinations that need attention")
     add_server(status)
 
     protect = add_command(
@@ -152,7 +162,7 @@ def clients_command(options: Any) -> int:
                 str(client["clientId"]),
                 client["state"],
                 _last_call(client),
-                f"{client['lag']['seconds']:.1f} s",
+                duration(client["lag"]["seconds"], 1),
                 Text(" where ".join(filter(None, (client["filter"], client["where"])))),
             )
     out.print(table if table.row_count else "no client")
@@ -186,17 +196,25 @@ def protect_command(options: Any) -> int:
 
 
 def status_command(options: Any) -> int:
-    """Show where destinations and clients stand."""
+    """Show where destinations and clients stand, once or again and again."""
     remote = remote_of(options)
+    while options.watch:
+        _show_status(remote, options)
+        time.sleep(WATCHED)
+    return _show_status(remote, options)
+
+
+def _show_status(remote: Remote, options: Any) -> int:
     found = remote.call("GET", "/v1/destinations", options.destination) if options.destination else None
     destinations = [found] if found else remote.call("GET", "/v1/destinations")
     summary = summarize(destinations)
     if options.json:
         print(json.dumps(found or destinations, indent=2))
-    else:
-        summary.show(out)
-        for destination in destinations:
-            show(out, destination)
+        return NO if summary.is_wrong else 0
+    if options.watch:
+        out.clear()
+    summary.show(out)
+    show_all(out, [it for it in destinations if it["conditions"] or not options.problems])
     return NO if summary.is_wrong else 0
 
 

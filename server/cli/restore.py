@@ -11,6 +11,7 @@ from rich.text import Text
 from ...instance.audit import Change, keep, path_of
 from ...protocol.errors import ConfigError
 from ..config import Configuration, ServerConfig
+from ..wording import duration
 from .cluster import in_session, shared
 from .common import NO, add_command, add_conf, add_group, out
 
@@ -106,8 +107,8 @@ def _choose(found: "Plan", *, overwrite: bool) -> "dict[str, list[StoredClient]]
     for name, candidates in found.candidates.items():
         saved = found.backup.saved[name]
         at = datetime.fromtimestamp(saved.at).astimezone()
-        age = max(0.0, time.time() - saved.at)  # noqa: TID251  it outlives the process
-        out.print(Text(f"  {name}: as {saved.server} stored it in epoch {saved.epoch}, {at:%F %T}, {age:.0f} s ago"))
+        age = duration(max(0.0, time.time() - saved.at))  # noqa: TID251  it outlives the process
+        out.print(Text(f"  {name}: as {saved.server} stored it in epoch {saved.epoch}, {at:%F %T}, {age} ago"))
         chosen[name] = []
         for candidate in candidates:
             writes, text = _judge(candidate, overwrite=overwrite)

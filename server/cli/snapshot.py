@@ -9,6 +9,7 @@ from urllib.parse import quote
 from rich.text import Text
 
 from ...protocol.errors import SourceError
+from ..wording import duration
 from .common import QUIET, add_client, add_command, add_server, log, out, positive, remote_of
 from .remote import Remote
 
@@ -82,12 +83,12 @@ def snapshot_command(options: Any) -> int:
         return 0
     elif not options.watch:
         for view in (found := remote.request("GET", path).json()):
-            out.print(Text(f"{view['id']} {view['state']}: {described(view)}"))
+            out.print(Text(f"{view['id']} {view['state']}: {described(view)}{waiting(remote, path, view)}"))
         if not found:
             out.print("no snapshot")
         return 0
     try:
-        view = _watch(remote, f"{path}/{snapshot_id}")
+        view = _watch(remote, path, str(snapshot_id))
     except (KeyboardInterrupt, SourceError):
         begin = f"sluice snapshot {options.destination} {options.client}"
         log.print(Text(f"the snapshot goes on: {begin} --watch {snapshot_id} shows it, --cancel {snapshot_id} ends it"))
@@ -113,7 +114,17 @@ def described(view: dict[str, Any]) -> str:
     return ", ".join(said) + (f": {view['error']}" if view["error"] else "")
 
 
-def _watch(remote: Remote, path: str) -> dict[str, Any]:
+def waiting(remote: Remote, path: str, view: dict[str, Any]) -> str:
+    """Say why a snapshot that is taken does not go on; empty if it does, or has said it."""
+    if view["state"] in ("done", "paused") or view["rowsPerSecond"] or view["error"]:
+        return ""
+    client = remote.request("GET", path.rpartition("/")[0]).json()
+    if client["lag"]["stage"] != "none":
+        return f"; it waits: {client['lag']['explanation']}"
+    return f"; it waits until the client takes what was read: its last call was {duration(client['idle'])} ago"
+
+
+def _watch(remote: Remote, path: str, snapshot_id: str) -> dict[str, Any]:
     """Show how far a snapshot is until it is done: a bar on a terminal, else a line now and then; return its view."""
     from rich.progress import BarColumn, Progress, TextColumn
 
@@ -122,10 +133,10 @@ def _watch(remote: Remote, path: str) -> dict[str, Any]:
     with Progress(*columns, console=log, transient=True, disable=not log.is_terminal) as progress:
         bar = progress.add_task("")
         while True:
-            view: dict[str, Any] = remote.request("GET", path).json()
+            view: dict[str, Any] = remote.request("GET", f"{path}/{snapshot_id}").json()
             if view["state"] == "done":
                 return view
-            text = described(view)
+            text = described(view) + waiting(remote, path, view)
             progress.update(bar, completed=view["rows"], total=view["expected"] or None, description=text)
             if not log.is_terminal and time.monotonic() - said > QUIET:
                 said = time.monotonic()

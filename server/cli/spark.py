@@ -18,6 +18,7 @@ from rich.text import Text
 
 from ...protocol import errors
 from ...protocol.errors import ConfigError, ConnectionLostError, SluiceError, SourceError, TargetError
+from ..wording import duration
 from .common import Line, add_client, add_command, add_group, add_server, log, positive, setting, token
 
 if TYPE_CHECKING:
@@ -408,4 +409,4 @@ class ProgressLine(Line):
             return f"{self._rows} rows written; {error}"
         # Right after each heartbeat of the source the server does not know what came since, and says so in seconds.
         seconds = 0.0 if lag["stage"] == "none" else lag["seconds"]
-        return f"{self._rows} rows written, {lag['rows']} rows and {seconds:.1f} s behind"
+        return f"{self._rows} rows written, {lag['rows']} rows and {duration(seconds, 1)} behind"

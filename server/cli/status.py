@@ -7,10 +7,19 @@ from datetime import datetime
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
+from ..wording import counted, duration
+
+WHOLE = 3
+"""So many destinations are shown with all that is known of them; of more, each has a line."""
 ERROR = "error"
 """The severity of a condition in which changes are not delivered, or will be lost (`sluice.server.conditions`)."""
+
+
+STYLES = {"running": "green", "finished": "green", "error": "red"}
+"""Colours of states; others are yellow."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +55,29 @@ def summarize(destinations: Sequence[dict[str, Any]]) -> Summary:
     if clients:
         parts.append(_counted("client", (it["state"] for it in clients)))
         bound = "at least" if any(map(_catches_up, clients)) else "at most"
-        parts.append(f"{bound} {max(it['lag']['seconds'] for it in clients):.1f} s behind")
+        parts.append(f"{bound} {duration(max(it['lag']['seconds'] for it in clients), 1)} behind")
     found = [(it["destination"], condition) for it in destinations for condition in it["conditions"]]
     found.sort(key=lambda it: it[1]["severity"] != ERROR)
     return Summary(", ".join(parts), found)
+
+
+def show_all(out: Console, destinations: Sequence[dict[str, Any]]) -> None:
+    """Print where destinations stand: all that is known of a few, a line each of many, the slowest first."""
+    if len(destinations) <= WHOLE:
+        for destination in destinations:
+            show(out, destination)
+        return
+    table = Table("destination", "state", "clients", "behind", "problems", box=None, header_style="bold")
+    for it in sorted(destinations, key=_lag, reverse=True):
+        clients, problems = it["clients"], [condition["name"] for condition in it["conditions"]]
+        behind = f"{'at least ' if any(map(_catches_up, clients)) else ''}{duration(_lag(it), 1)}" if clients else "-"
+        state = Text(it["state"], style=STYLES.get(it["state"], "yellow"))
+        table.add_row(Text(it["destination"]), state, str(len(clients)), behind, ", ".join(dict.fromkeys(problems)))
+    out.print(table)
+
+
+def _lag(destination: dict[str, Any]) -> float:
+    return float(max((client["lag"]["seconds"] for client in destination["clients"]), default=0.0))
 
 
 def _catches_up(client: dict[str, Any]) -> bool:
@@ -61,18 +89,18 @@ def _counted(what: str, states: Iterable[str]) -> str:
     counts = Counter(states)
     number = counts.total()
     details = ", ".join(f"{count} {state}" for state, count in sorted(counts.items(), key=lambda it: (-it[1], it[0])))
-    return f"{number or 'no'} {what}{'' if number == 1 else 's'}{f' ({details})' if details else ''}"
+    return f"{counted(number, what) if number else f'no {what}s'}{f' ({details})' if details else ''}"
 
 
 def _show_parser(out: Console, source: dict[str, Any]) -> None:
     """Print how far the parser is."""
     behind = source["behind"]
-    reading = "nothing read yet" if behind is None else f"{behind:.0f} s behind" if behind >= 2 else "up to date"
+    reading = "nothing read yet" if behind is None else f"{duration(behind)} behind" if behind >= 2 else "up to date"
     again = f", connected {source['connections']} times" if source["connections"] > 1 else ""
-    lost = f", {source['quarantined']} row events in quarantine" if source["quarantined"] else ""
+    lost = f", {counted(source['quarantined'], 'row event')} in quarantine" if source["quarantined"] else ""
     future = source["futureRows"]
     doubt = f", {future} rows read with columns that may be younger than they are" if future else ""
-    out.print(f"  parser {reading}, {source['transactions']} transactions{again}{lost}{doubt}")
+    out.print(f"  parser {reading}, {counted(source['transactions'], 'transaction')}{again}{lost}{doubt}")
     if source["openXa"]:
         out.print(Text(f"  XA     open since {source['openXa']}: XA RECOVER at the source lists it"))
 
@@ -106,8 +134,7 @@ def _show_log(out: Console, log: dict[str, Any], *, is_shared: bool) -> None:
 def _show_state(out: Console, destination: dict[str, Any]) -> None:
     """Print the name and the state."""
     state = destination["state"]
-    style = {"running": "green", "finished": "green", "error": "red"}.get(state, "yellow")
-    text = Text(destination["destination"], style="bold") + Text(f"  {state}", style=style)
+    text = Text(destination["destination"], style="bold") + Text(f"  {state}", style=STYLES.get(state, "yellow"))
     if state == "standby" and destination["active"]:
         text += Text(f" for {destination['active']}")
     if destination["error"]:
@@ -133,7 +160,8 @@ def show(out: Console, destination: dict[str, Any]) -> None:
         lag = client["lag"]
         text = Text(f"  client {client['clientId']}", style="bold")
         text += Text(f"  {client['state']}{': ' + client['error'] if client['error'] else ''}")
-        amount = f"{lag['seconds']:.1f} s, {lag['transactions']} transactions, {lag['rows']} rows behind"
+        amount = f"{duration(lag['seconds'], 1)}, {counted(lag['transactions'], 'transaction')},"
+        amount += f" {counted(lag['rows'], 'row')} behind"
         text += Text(f", {'at least ' if _catches_up(client) else ''}{amount}")
         out.print(text)
         details = {
@@ -154,8 +182,8 @@ def show(out: Console, destination: dict[str, Any]) -> None:
         text += Text(f"  {output['state']}{': ' + output['error'] if output['error'] else ''}")
         again = f", began again {output['retries']} times" if output["retries"] else ""
         skipped = f", {output['skipped']} skipped" if output["skipped"] else ""
-        amount = f"{output['rows']} rows in {output['records']} records, {output['bytes']} bytes"
-        behind = f", {lags[output['clientId']]:.1f} s behind" if output["clientId"] in lags else ""
+        amount = f"{counted(output['rows'], 'row')} in {counted(output['records'], 'record')}, {output['bytes']} bytes"
+        behind = f", {duration(lags[output['clientId']], 1)} behind" if output["clientId"] in lags else ""
         out.print(text + Text(f", client {output['clientId']}{behind}, {amount}{again}{skipped}"))
         if output["lastError"] and not output["error"]:
             at = datetime.fromtimestamp(output["failed"]).astimezone()

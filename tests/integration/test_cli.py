@@ -588,6 +588,7 @@ def test_a_snapshot_is_begun_watched_until_the_client_has_acked_it_and_cancelled
         assert serving.run(*command, "--pause", snapshot).endswith(f"--resume {snapshot} goes on\n")
         assert f"{snapshot} paused: {schema}.goods" in serving.run(*command)
         assert serving.run(*command, "--resume", snapshot) == f"snapshot {snapshot} goes on\n"
+        serving.wait_for(lambda: "; it waits" in serving.run(*command))
         assert f"{snapshot} running: " in serving.run(*command)
         assert serving.run(*command, "--cancel", snapshot) == f"snapshot {snapshot} is cancelled\n"
         gone = conf.run(*command, "--watch", snapshot, "--url", serving.url)
@@ -629,6 +630,14 @@ def test_a_file_that_cannot_be_used_is_wrong_until_it_is_corrected_and_stops_not
         conf.destination("new", mariadb118)
         serving.wait_for(lambda: serving.states() == {"shop": "running", "new": "running"})
         assert serving.run("status").startswith("all is well: 2 destinations (2 running)\n")
+        assert len(serving.run("status", "--problems").splitlines()) == 1
+        with conf.start("status", "--watch", "--url", serving.url) as watching:
+            assert watching.stdout is not None
+            for _ in range(2):
+                while not watching.stdout.readline().startswith("all is well"):
+                    pass
+            watching.send_signal(signal.SIGINT)
+            assert watching.wait(SECONDS) == 130
         (conf.folder / "new" / "instance.properties").write_text("canal.instance.dbUsername = nobody\n")
         serving.wait_for(lambda: serving.call("GET", "/new")["conditions"] != [])
         (conf.folder / "new" / "instance.properties").unlink()

@@ -71,7 +71,7 @@ def test_a_source_that_cannot_be_read_comes_first() -> None:
 def test_it_is_the_parser_that_reads_changes_older_than_those_stored(pending: Lag) -> None:
     found = explain(destination(behind=300.0), client(waiting=pending), NOW)
     assert found.stage == Stage.PARSER
-    assert "300 s" in found.text
+    assert "5 min 0 s" in found.text
 
 
 def test_a_parser_within_the_resolution_of_timestamps_does_not_lag() -> None:
@@ -96,22 +96,22 @@ def test_a_full_ring_names_the_client_that_fills_it_to_the_others() -> None:
 def test_batches_that_are_not_acked_are_the_clients() -> None:
     found = explain(destination(), client(marks=[5, 6], given=AMOUNT, waiting=AMOUNT), NOW)
     assert found.stage == Stage.CLIENT
-    assert found.text == "2 batches with 7 rows are given and not acked, 7 rows wait after them"
+    assert found.text == "2 batches with 7 rows given and not acked, 7 rows waiting after"
 
 
 def test_changes_that_are_not_asked_for_are_the_lag_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 105.0)
     found = explain(destination(), client(waiting=AMOUNT), NOW)
     assert found.stage == Stage.CLIENT
-    assert found.text == "7 rows wait for the client to ask; its last call was 5 s ago"
+    assert found.text == "7 rows waiting for the client to ask; its last call was 5 s ago"
     found = explain(destination(), client(waiting=AMOUNT, called=False), NOW)
-    assert found.text == "7 rows wait for the client to ask; it has not called since the start, 5 s ago"
+    assert found.text == "7 rows waiting for the client to ask; it has not called since the start, 5 s ago"
 
 
 def test_a_client_that_left_the_ring_and_one_that_waits_for_the_stream_say_so() -> None:
     assert explain(destination(), client(state="gone", error="it left"), NOW).text == "it left"
     behind = client(state="catching-up", marks=[5], given=AMOUNT)
-    assert explain(destination(), behind, NOW).text.endswith("not acked, at least 0 rows wait after them")
+    assert explain(destination(), behind, NOW).text.endswith("not acked, at least 0 rows waiting after")
     assert "read again" in explain(destination(), client(state="catching-up"), NOW).text
     assert explain(destination(), client(state="ahead"), NOW).stage == Stage.PARSER
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from sluice.server.cli.status import Summary, summarize
+from sluice.server.cli.status import Summary, show_all, summarize
 
 
 def destination(state: str = "running", *clients: dict[str, Any]) -> dict[str, Any]:
@@ -64,3 +64,22 @@ def shown(summary: Summary) -> list[str]:
     text = io.StringIO()
     summary.show(Console(file=text, width=200))
     return text.getvalue().splitlines()
+
+
+def test_of_many_destinations_each_has_a_line_and_the_slowest_is_first() -> None:
+    trouble = {"conditions": [{"name": "silent", "severity": "warning"}]}
+    many = [
+        destination("running", client(seconds=2.0)) | {"destination": "a"},
+        destination("running", client(seconds=0.5), client("catching-up", 1549.0)) | {"destination": "b"} | trouble,
+        destination("stopped") | {"destination": "c"},
+        destination("running", client(seconds=90_000.0)) | {"destination": "d"},
+    ]
+    text = io.StringIO()
+    show_all(Console(file=text, width=200), many)
+    assert [line.split() for line in text.getvalue().splitlines()] == [
+        ["destination", "state", "clients", "behind", "problems"],
+        ["d", "running", "1", "1", "d", "1", "h"],
+        ["b", "running", "2", "at", "least", "25", "min", "49", "s", "silent"],
+        ["a", "running", "1", "2.0", "s"],
+        ["c", "stopped", "0", "-"],
+    ]

@@ -275,6 +275,19 @@ ERRORS: Final[Mapping[str, type[SluiceError]]] = {
 }
 """The errors by their names in the HTTP API."""
 
+ADVICE: Final[Mapping[str, str]] = {
+    "bad-parameter": "Correct the argument.",
+    "unauthorized": "Give the client a `token` that the server knows.",
+    "unknown-destination": "Name a destination that the server has.",
+    "destination-stopped": "Try again later, or let whoever runs the server start it.",
+    "not-subscribed": "Call subscribe() first.",
+    "unknown-batch": "It was acked or rolled back before, or belongs to an earlier run: call rollback(), and read on.",
+    "unknown-snapshot": "Name the one that snapshot() returned; status() lists those of the client.",
+    "snapshot-running": "Call get() and ack() until it is done, or cancel_snapshot().",
+    "gap": "Copy again what is named, as far as that matters; then confirm the gap: confirm_gaps().",
+}
+"""What to do about problems whose advice in the HTTP API names its calls, by the methods of a client."""
+
 
 def error_of(reply: Reply) -> SluiceError:
     """Make the error that the server answered (RFC 9457): the class of `sluice.protocol.errors` with its ``type``."""
@@ -285,7 +298,8 @@ def error_of(reply: Reply) -> SluiceError:
     if not isinstance(problem, dict) or "type" not in problem:
         text = reply.body[:200].decode("utf-8", "replace")
         return SluiceError(f"the server answered with status {reply.status}: {text}")
-    message = sentences(str(problem.get("detail") or problem.get("title") or ""), str(problem.get("advice") or ""))
+    advice = ADVICE.get(str(problem["type"]), str(problem.get("advice") or ""))
+    message = sentences(str(problem.get("detail") or problem.get("title") or ""), advice)
     kind = ERRORS.get(str(problem["type"]), SluiceError)
     if issubclass(kind, TooManyAttemptsError):
         return kind(message, float(reply.headers.get("retry-after", "0")))

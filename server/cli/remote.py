@@ -13,6 +13,19 @@ DEFAULT_URL = "http://127.0.0.1:11180"
 CONNECT_TIMEOUT = 5.0  # seconds
 READ_TIMEOUT = 60.0  # seconds, longer than a call may wait for changes
 
+ADVICE = {
+    "bad-parameter": "Correct the argument; --help describes each.",
+    "unauthorized": "The command line takes a token from $SLUICE_TOKEN or $SLUICE_TOKEN_FILE.",
+    "unknown-destination": "sluice status lists those configured there.",
+    "destination-stopped": "sluice status says why it does not run.",
+    "not-subscribed": "sluice clients lists those that have subscribed; let its consumer do so first.",
+    "unknown-batch": "sluice status shows those that are outstanding.",
+    "unknown-snapshot": "sluice snapshot lists those of the client.",
+    "snapshot-running": "Let the client take it, or cancel it: sluice snapshot … --cancel ID.",
+    "gap": "Copy again what is named, as far as that matters; then confirm it: sluice gaps confirm.",
+}
+"""What to do about problems whose advice in the HTTP API names its calls, by commands."""
+
 
 class RemoteError(SluiceError):
     """The server refused a call; ``problem`` is its type."""
@@ -103,11 +116,10 @@ class Remote:
 def _refusal(response: urllib3.BaseHTTPResponse) -> RemoteError:
     try:
         problem = response.json()
-        text = sentences(problem.get("detail") or "", problem.get("advice") or "")
+        advice = ADVICE.get(problem.get("type"), problem.get("advice") or "")
+        text = sentences(problem.get("detail") or "", advice)
     except (ValueError, AttributeError):
         return RemoteError(f"the server answered {response.status} {response.reason}", "")
     if problem.get("active"):
         text += f" It is at {problem['active']}: name that with --url."
-    if response.status == 401:
-        text += " The command line takes a token from $SLUICE_TOKEN or $SLUICE_TOKEN_FILE."
     return RemoteError(text, problem.get("type", ""))

@@ -1,16 +1,21 @@
 """Every error has a problem: a stable type, a status, and advice."""
 
 import json
+import re
 from typing import Annotated, Any, NamedTuple
 
 import pytest
+import urllib3
 from fastapi import FastAPI, Query
 from starlette.types import Message
 
+from sluice.client_sdk import endpoint
+from sluice.client_sdk.calls import Reply
 from sluice.protocol import errors
+from sluice.server.cli import remote
 from sluice.server.http import errors as http_errors
 from sluice.server.http import problems
-from sluice.server.problems import problem_type
+from sluice.server.problems import PROBLEM_TYPES, problem_type
 
 STATUSES = {
     "internal": 500,
@@ -166,3 +171,19 @@ async def test_a_call_that_does_not_exist_is_a_problem_too(
 ) -> None:
     body = (await call(app, method, path)).body
     assert (body["type"], body["detail"]) == (kind, detail)
+
+
+@pytest.mark.parametrize("advice", [endpoint.ADVICE, remote.ADVICE], ids=["methods", "commands"])
+def test_what_advises_calls_of_http_has_another_text_for_those_who_make_none(advice: dict[str, str]) -> None:
+    calls = re.compile(r"\b(GET|POST|PUT|DELETE)\b|/docs|getWithoutAck|Authorization")
+    named = {kind.type for kind, it in PROBLEM_TYPES.items() if calls.search(it.advice)}
+    assert set(advice) == named
+    assert [it for it in advice.values() if calls.search(it)] == []
+
+
+def test_the_sdk_advises_methods_and_the_command_line_commands() -> None:
+    answer = problems.problem(errors.GapError("rows are missing"))
+    body = bytes(answer.body)
+    assert str(endpoint.error_of(Reply(409, {}, body))) == f"rows are missing. {endpoint.ADVICE['gap']}"
+    refused = remote._refusal(urllib3.HTTPResponse(body=body, status=409))
+    assert str(refused) == f"rows are missing. {remote.ADVICE['gap']}"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Resolve the dependencies of pyproject.toml again: versions and hashes, no addresses. Three locks, so that each
-# installation downloads only what it needs: requirements.lock is what runs and compiles the server,
+# Resolve the dependencies of pyproject.toml again: versions and hashes, no addresses. Several locks, so that
+# each installation downloads only what it needs: requirements.lock is what runs and compiles the server,
 # requirements-dev.lock what tests, checks and measurements need besides, requirements-spark.lock what Spark needs,
-# several times as large as all the rest.
+# several times as large as all the rest, requirements-extras.lock what users of the extras need.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=$(mktemp -d)
@@ -22,6 +22,9 @@ awk 'FNR == NR { if (split($1, word, "==")) runs[word[1]]; next }
      /^[a-z]/ { split($1, word, "==")
                 lock = "requirements" (word[1] in runs ? "" : /^(py4j|pyspark)==/ ? "-spark" : "-dev") ".lock" }
      { print >lock }' "$tools/run" "$tools/lock"
+# What a user installs for the extras, whole, with what the server needs: pip checks the hashes of all or of none.
+lock --extra kafka --extra tidb --extra arrow --constraint "$tools/lock" --generate-hashes \
+  --custom-compile-command 'make lock' -o requirements-extras.lock
 for version in 4.1 4.2; do # older ones, for tests
   echo "pyspark==$version.*" | "$tools/bin/uv" pip compile -q - --no-deps --universal --python-version 3.11 \
     --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command 'make lock' -o "requirements-spark-$version.lock"

@@ -30,3 +30,19 @@ def test_what_only_developers_need_is_not() -> None:
     assert only <= locked("requirements-dev.lock")
     assert locked("requirements.lock").isdisjoint(locked("requirements-dev.lock"))
     assert locked("requirements.lock").isdisjoint(locked("requirements-spark.lock"))
+
+
+def test_what_users_of_the_extras_install_is_locked_with_hashes_as_it_is_tested() -> None:
+    extras = [*EXTRAS["kafka"], *EXTRAS["tidb"], *EXTRAS["arrow"]]
+    assert named(extras + EXTRAS["server"]) <= locked("requirements-extras.lock")
+    tested = {line for name in ("requirements.lock", "requirements-dev.lock") for line in pinned(name)}
+    assert pinned("requirements-extras.lock") <= tested
+    assert [it for it in extras if not it.startswith("sluice-cdc") and ",<" not in it] == []
+
+
+def pinned(name: str) -> set[str]:
+    """The packages of a lock with their versions; each has hashes."""
+    text = (ROOT / name).read_text()
+    found = set(re.findall(r"^([a-z0-9.-]+==\S+).* \\\n    --hash=sha256:", text, re.MULTILINE))
+    assert {it.partition("==")[0] for it in found} == locked(name)
+    return found

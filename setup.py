@@ -11,6 +11,9 @@ from setuptools import Extension, setup
 FLAGS = os.environ.get("CXXFLAGS", "")
 OPTIONS = [*([] if "-O" in FLAGS else ["-O3"]), *([] if "-g" in FLAGS else ["-g0"])]
 
+# They read bytes that they do not trust. A sanitizer has checks of its own.
+HARDENED = [] if "-fsanitize" in FLAGS else ["-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3"]
+
 LIBRARIES = {
     "events": ["deflate"],
     "slots": ["deflate"],
@@ -26,10 +29,12 @@ def extension(source: Path) -> Extension:
         ".".join(source.relative_to("src").with_suffix("").parts),
         [str(source)],
         language="c++",
+        depends=["setup.py"],
         include_dirs=["src/sluice/protocol"],
         libraries=LIBRARIES.get(source.stem, []),
         # Structures that a call fills are "maybe uninitialized" to gcc, which does not follow Cython's error paths.
-        extra_compile_args=[*OPTIONS, "-std=c++17", "-Wno-maybe-uninitialized"],
+        extra_compile_args=[*OPTIONS, *HARDENED, "-std=c++17", "-Wno-maybe-uninitialized"],
+        extra_link_args=["-Wl,-z,relro,-z,now"],
     )
 
 

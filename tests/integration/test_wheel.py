@@ -72,6 +72,23 @@ def test_no_file_of_the_packages_is_missing(wheel: Path) -> None:
     assert [file for file in tracked("src/*/*.*") if file.removeprefix("src/") not in names] == []
 
 
+def test_compiled_modules_are_hardened_against_what_they_read(wheel: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    modules = sorted(map(str, tmp_path.rglob("*.so")))
+    assert len(modules) == len(tracked("*.pyx"))
+
+    def output(*command: str) -> str:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    for module in modules:
+        segments = output("readelf", "-dlW", module)
+        assert "GNU_RELRO" in segments, module
+        assert "BIND_NOW" in segments, module
+    called = output("nm", "-D", *modules)
+    assert "__stack_chk_fail" in called
+    assert "__memcpy_chk" in called
+
+
 def test_every_compiled_module_is_there_with_its_types(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     for source in tracked("*.pyx"):

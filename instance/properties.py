@@ -1,5 +1,6 @@
 """Java's .properties files, their placeholders, and the environment that overrides them (see java.util.Properties)."""
 
+import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -250,3 +251,14 @@ def _too_much(origin: str) -> ConfigError:
         f"{origin}: a value stands for too much: placeholders may be nested {DEEPEST} deep, and be"
         f" {MOST_PLACEHOLDERS} in all"
     )
+
+
+def unknown(name: str, known: Collection[str]) -> str:
+    """Say that a key is unknown, and which one may be meant."""
+    meant = nearest(name, known)
+    return f"{name} is unknown" + (f"; is {meant} meant?" if meant else "")
+
+
+def nearest(name: str, known: Collection[str], alike: float = 0.6) -> str:
+    """Return the name that is most like another one, if any is so much like it; else nothing."""
+    return next(iter(difflib.get_close_matches(name, known, 1, alike)), "")

@@ -1,7 +1,6 @@
 """What can be configured of the server, and the folder of files in which it and its destinations are configured."""
 
 import contextlib
-import difflib
 import ipaddress
 import itertools
 import re
@@ -15,7 +14,15 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
 from ..instance.config import DESTINATION_NAME, InstanceConfig, is_host
-from ..instance.properties import Lookup, Property, is_service_link, read_properties, variables_of
+from ..instance.properties import (
+    Lookup,
+    Property,
+    is_service_link,
+    nearest,
+    read_properties,
+    unknown,
+    variables_of,
+)
 from ..instance.settings import FolderPath, Settings, setting
 from ..instance.sources.kinds import CONFIGS
 from ..instance.zones import has_daylight_saving
@@ -561,9 +568,9 @@ class Configuration:
                 if key not in referred and not self._is_of_outputs(key, outputs)
             }
             doubtful = {key for key in others.keys() - known if may_be_a_mistake(key)}
-            mistakes = {key: _nearest(key, known, ALIKE) for key in sorted(doubtful)}
+            mistakes = {key: nearest(key, known, ALIKE) for key in sorted(doubtful)}
             without_effect += ((key, item) for key, item in others.items() if not mistakes.get(key))
-            warnings += [f"{others[key].origin}: {_with_nearest(key, [it])}" for key, it in mistakes.items() if it]
+            warnings += [f"{others[key].origin}: {unknown(key, [it])}" for key, it in mistakes.items() if it]
             warnings += self._unknown(others, name)
         return [
             *self.missing(),
@@ -591,7 +598,7 @@ class Configuration:
                 kinds = " or ".join(name for name, config in CONFIGS.items() if key in config.fields_by_key())
                 warnings.append(f"{item.origin}: {key} has an effect with {SOURCE_KEY} = {kinds} only")
             elif key not in ServerConfig.fields_by_key():
-                warnings.append(f"{item.origin}: {_with_nearest(key, KEYS)}")
+                warnings.append(f"{item.origin}: {unknown(key, KEYS)}")
             elif destination is not None:
                 warnings.append(f"{item.origin}: {key} has an effect in {MAIN_FILE} only")
         return warnings
@@ -790,18 +797,8 @@ def _variables(environ: Mapping[str, str], outputs: Collection[str]) -> list[str
             for name in links
         ),
         *(
-            f"environment variable {_with_nearest(name, known)}"
+            f"environment variable {unknown(name, known)}"
             for name in sorted(environ)
             if name.startswith("SLUICE_") and name not in known and name not in links and not name.startswith(services)
         ),
     ]
-
-
-def _with_nearest(name: str, known: Collection[str]) -> str:
-    nearest = _nearest(name, known)
-    return f"{name} is unknown" + (f"; is {nearest} meant?" if nearest else "")
-
-
-def _nearest(name: str, known: Collection[str], alike: float = 0.6) -> str:
-    """Return the name that is most like another one, if any is so much like it; else nothing."""
-    return next(iter(difflib.get_close_matches(name, known, 1, alike)), "")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ...instance.config import InstanceConfig
-from ...instance.properties import Lookup, Property
+from ...instance.properties import Lookup, Property, unknown
 from ...instance.sink.filters import TableFilter
 from ...protocol.errors import ConfigError, FilterError
 from .registry import KINDS
@@ -165,12 +165,13 @@ def _complete(output: Output, found: Mapping[str, Property], lookup: Lookup) -> 
         settings: OutputSettings = kind.settings.fill(properties, folder)
     except ConfigError as error:
         raise ConfigError(str(error).replace(PLACE, name)) from None
-    unknown = tuple(
-        f"{item.origin}: {own}{key} is unknown"
+    meant = [it.replace(PLACE, name) for it in known]
+    complaints = tuple(
+        f"{item.origin}: {unknown(own + key, meant)}"
         for key, item in found.items()
         if not key.startswith(prefix) and f"{PREFIX}{PLACE}.{key}" not in known
     )
-    return replace(output, settings=settings, library=library, unknown=unknown)
+    return replace(output, settings=settings, library=library, unknown=complaints)
 
 
 def _of_canal(lookup: Lookup) -> dict[str, Property]:

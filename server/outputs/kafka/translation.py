@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ....instance.properties import Property
+from ....instance.properties import Property, nearest
 from ....protocol.errors import ConfigError
 
 SAME: Final = frozenset(
@@ -126,7 +126,8 @@ def translate(given: Mapping[str, Property], folder: Path) -> Translated:
             if item.value not in (ALWAYS[name].partition(":")[0], "-1", "2147483647"):
                 made.unlike.append(f"{item.origin}: kafka.{name} is not followed: it is always {ALWAYS[name]}")
         elif name not in OTHERS and not NEEDLESS.fullmatch(name):
-            made.unknown.append(f"{item.origin}: kafka.{name} is unknown to Java's producer and to librdkafka")
+            meant = f"; is kafka.{found} meant?" if (found := nearest(name, names())) else ""
+            made.unknown.append(f"{item.origin}: kafka.{name} is unknown to Java's producer and to librdkafka{meant}")
     _refuse_kerberos(given)
     if memory := given.get("buffer.memory"):
         settings["queue.buffering.max.kbytes"] = str(_number(memory, "buffer.memory") // 1024)

@@ -301,9 +301,10 @@ def test_a_key_that_no_output_reads_is_named(conf: Conf) -> None:
         "sluice.output.mq.topik = x\n",
     )
     main, own = f"{conf.folder}/canal.properties", f"{conf.folder}/shop/instance.properties"
+    nobodys = "is unknown to Java's producer and to librdkafka"
     assert conf.read().of_outputs().unknown == [
-        f"{own}:5: sluice.output.mq.topik is unknown",
-        f"{main}:3: kafka.bootstrap.server is unknown to Java's producer and to librdkafka",
+        f"{own}:5: sluice.output.mq.topik is unknown; is sluice.output.mq.topic meant?",
+        f"{main}:3: kafka.bootstrap.server {nobodys}; is kafka.bootstrap.servers meant?",
     ]
 
 

@@ -939,8 +939,8 @@ class Cursors:
         """Confirm everything before a position, and with it all marks that end there or before. May be repeated.
 
         Rows of a snapshot, late rows and markers of gaps have no place of their own, so a position confirms them only
-        with what follows. ``batch_id`` is the batch that ends at the position: while that is outstanding, it is
-        confirmed with all before it, whatever it holds.
+        with what follows. ``batch_id`` is a batch that ends at the position: while that is outstanding, it is
+        confirmed with all before it, whatever it holds. One that ends elsewhere is not the one that is meant.
 
         In a new life of the destination, or after leaving the ring, a subscriber may first confirm what it was given
         earlier. False when the stream has not reached that place again. What it has reached is then confirmed if that
@@ -957,7 +957,8 @@ class Cursors:
         if served is None:
             return subscriber.has_confirmed(position)
         reading, track = served.reading, served.track
-        if batch_id is not None and (mark := reading.marks.get(batch_id)) is not None:
+        mark = reading.marks.get(batch_id) if batch_id is not None else None
+        if mark is not None and (mark.to or track.position_before(mark.stop)) == position:
             self._deliver(subscriber, reading, mark)
             return True
         # mostly a mark ends there: that is found without a search

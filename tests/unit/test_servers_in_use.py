@@ -252,7 +252,7 @@ class TestBatches:
         later.begin()
         assert later.before == []
 
-    def test_an_ack_goes_by_position_where_an_id_may_be_that_of_another_batch(self) -> None:
+    def test_an_ack_goes_by_position_too_where_an_id_may_be_that_of_another_batch(self) -> None:
         made = endpoint()
         ack = calls.ack(self.BATCH, durable=False)
         attempts = Attempts(made, ack, 60)
@@ -260,7 +260,7 @@ class TestBatches:
         assert attempts.call is ack
         attempts.delay(REFUSED)
         attempts.begin()
-        assert attempts.call.body == {"position": "b"}
+        assert attempts.call.body == {"batchId": 7, "position": "b"}
 
     def test_so_does_one_that_a_get_carries(self) -> None:
         made = endpoint()

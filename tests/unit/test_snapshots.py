@@ -169,6 +169,15 @@ def test_a_batch_that_is_acked_with_its_position_confirms_the_changes_before_it(
     assert str(cursor.position) == str(cursor.delivered) == change.to
 
 
+def test_a_batch_that_does_not_end_at_the_position_is_another_one(taken: Taken) -> None:
+    put(taken.cursors, taken.stream, updated("m"))
+    first = get(taken.cursors)
+    put(taken.cursors, taken.stream, updated("n"))
+    second = get(taken.cursors)
+    assert taken.cursors.ack_to(CLIENT, Position.parse(first.to), batch_id=second.batch_id, now=NOW)
+    assert taken.cursors.status(CLIENT).marks == [second.batch_id]
+
+
 def test_rows_that_all_came_by_changes_and_empty_tables_count_with_what_was_given_before(taken: Taken) -> None:
     window = taken.open()
     put(taken.cursors, taken.stream, updated("c"))

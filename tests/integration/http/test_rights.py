@@ -198,3 +198,5 @@ async def test_a_shared_filter_is_changed_by_those_who_may_change_it_for_all(tmp
         await api.embedded.subscribe("example", 3, output="mq")
         await subscribe("before", 2, r"shop\.b", 403)
         await subscribe("admin", 4, r"shop\.b", 200)
+        found = {it.client_id: it.filter for it in api.embedded.clients("example")}
+        assert (found[2], found[4]) == (r"shop\.a", r"shop\.b")

@@ -172,7 +172,8 @@ def test_check_notices_a_cursor_that_the_source_cannot_resume(conf: Conf, mariad
         serving.wait_for(lambda: serving.call("GET", "/shop/clients/1001")["position"])
     assert conf.run("check").returncode == 0
     meta = conf.folder.parent / "data" / "shop" / "meta.dat"
-    meta.write_text(re.sub(r"mysql-bin\.\d+", "mysql-bin.000000", meta.read_text()))
+    text = re.sub(r"mysql-bin\.\d+", "mysql-bin.000000", meta.read_text())
+    meta.write_text(re.sub(r'"gtid": ?"[^"]*"', '"gtid": ""', text))  # they would say that nothing is missing
     before = meta.read_bytes()
     done = conf.run("check")
     assert done.returncode == 1
@@ -190,6 +191,7 @@ def test_check_notes_one_of_several_clients_that_has_lost_its_place(conf: Conf, 
     data = json.loads(meta.read_text())
     lost = data["clientDatas"][1]
     lost["sluice"]["position"] = re.sub(r"mysql-bin\.\d+", "mysql-bin.000000", lost["sluice"]["position"])
+    lost["cursor"]["postion"]["gtid"] = ""  # it would say that nothing is missing
     meta.write_text(json.dumps(data))
     done = conf.run("check")
     assert done.returncode == 0

@@ -126,8 +126,8 @@ class KafkaParser:
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """See `sluice.instance.source.Parser.begin_at`."""
         self._places = places
+        self._hurry.set()  # first: an attempt at the former places may fail now
         self.failure, self._state = None, ("", "")
-        self._hurry.set()
 
     def prove(self, place: Cursor, sample: bytes) -> Proof:
         """See `sluice.instance.source.Parser.prove`."""
@@ -193,6 +193,8 @@ class KafkaParser:
             delay = min(2 * delay, LONGEST_DELAY)
 
     def _failed(self, error: SluiceError, text: str) -> None:
+        if self._hurry.is_set():  # other places are asked for since
+            return
         if not self._stopping.is_set():
             self.failure = error
             self._set_state("error", text)

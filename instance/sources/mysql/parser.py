@@ -243,8 +243,8 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """Begin at the first of these places that the source has, at once, unless it has begun; any thread may ask."""
         self._places = places
+        self._hurry.set()  # first: an attempt at the former places may fail now
         self._failure, self._state = None, ("", "")
-        self._hurry.set()
 
     def prove(self, place: Cursor, sample: bytes) -> Proof:
         """See `sluice.instance.source.Parser.prove`."""
@@ -317,6 +317,8 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
                 self._history.close()
 
     def _failed(self, error: Exception) -> None:
+        if self._hurry.is_set():  # other places are asked for since
+            return
         self._failure = error if isinstance(error, SluiceError) else SluiceError(f"{type(error).__name__}: {error}")
         self._purged = str(error) if isinstance(error, PurgedError) else ""
         if isinstance(error, SluiceError):

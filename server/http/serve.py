@@ -79,10 +79,16 @@ async def _renewing(context: ssl.SSLContext, cert: Path, key: Path) -> AsyncIter
 
 
 async def _renew(context: ssl.SSLContext, cert: Path, key: Path) -> None:
-    seen = stamp_of(cert), stamp_of(key)
+    def look() -> object:
+        try:
+            return stamp_of(cert), stamp_of(key)
+        except OSError as error:  # what it is about comes when they are loaded
+            return str(error)
+
+    seen = look()
     while True:
         await asyncio.sleep(RELOAD)
-        found = await asyncio.to_thread(lambda: (stamp_of(cert), stamp_of(key)))
+        found = await asyncio.to_thread(look)
         if found == seen:
             continue
         seen = found

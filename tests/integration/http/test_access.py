@@ -165,6 +165,10 @@ class TestTls:
 
         async with running(tmp_path, http_tls_cert=certificate[0], http_tls_key=certificate[1]) as api:
             assert await served(api) == before
+            certificate[0].unlink()
+            certificate[0].symlink_to(certificate[0])
+            await soon(lambda: "Too many levels of symbolic links" in caplog.text)
+            caplog.clear()
             renewed[0].replace(certificate[0])
             await soon(lambda: "the one before it is served on" in caplog.text)
             assert await served(api) == before

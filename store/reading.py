@@ -152,8 +152,9 @@ class Reading:
 
         `confirm` moves on to its end.
         """
-        batch_ids = list(self.marks)
-        delivered = [self.marks.pop(it) for it in batch_ids[: batch_ids.index(last.batch_id) + 1]]
+        delivered: list[Mark] = []
+        while last.batch_id in self.marks:
+            delivered.append(self.marks.pop(next(iter(self.marks))))
         for mark in reversed(delivered):
             if not mark.is_side:
                 if mark.last >= self.track.ring.first:

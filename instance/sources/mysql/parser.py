@@ -556,7 +556,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         cursor = Cursor.at(position, executed if is_exact else "")
         if isinstance(start.dump, GtidStart) and gtids and is_exact:
             return Start(GtidStart(gtids), gtids=gtids, cursor=cursor, read=position)
-        return replace(resume(position, gtids), cursor=cursor, read=position)
+        return replace(resume(position, gtids), cursor=cursor)
 
     def _follow(self, dump: Packets, start: Start) -> None:
         """Decode until told to stop, or the stop position; raises SluiceError when the dump breaks off."""

@@ -55,7 +55,7 @@ class Start:
     cursor: Cursor | None = None
     """The place as it was saved: it may be of another source, or lack what this one has."""
     read: Position | None = None
-    """Up to where this source was read before."""
+    """Up to where this source was read before, of a dump that goes on there by GTIDs."""
     former: Position | None = None
     """What the place is called as the end of the file before, which the source has purged."""
 

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -87,33 +87,55 @@ def logged(server: Sluice) -> list[list[str]]:
     return found
 
 
+class Group:
+    """Two servers that share a destination, with a log on each.
+
+    Args:
+        servers: both.
+    """
+
+    def __init__(self, servers: list[Sluice]) -> None:
+        self.servers = servers
+
+    def states(self) -> list[str]:
+        return [state(it, "shop") for it in self.servers]
+
+    def active(self) -> Sluice:
+        """Return the one that has the destination, once one has it."""
+        eventually(lambda: "running" in self.states(), self.states)
+        return self.servers[self.states().index("running")]
+
+    def settle(self) -> None:
+        """Return when one has it and the other stands by, and their logs have the same."""
+
+        def settled() -> bool:
+            logs = {str(logged(it)) for it in self.servers}
+            return sorted(self.states()) == ["running", "standby"] and len(logs) == 1
+
+        eventually(settled, lambda: (self.states(), [logged(it) for it in self.servers]))
+
+
+@contextmanager
+def sharing(folder: Path, zookeeper: ZooKeeper, sources: Sources, **settings: object) -> Iterator[Group]:
+    servers = [Sluice(folder / name) for name in "ab"]
+    with ExitStack() as stack:
+        for server in servers:
+            server.settings |= {"canal__zkServers": zookeeper.hosts, "sluice__ha__sessionTimeout": 2}
+            configure(server, sources, **SETTINGS, sluice__instance__store__standby="true", **settings)
+            stack.callback(server.__exit__)
+            server.start()
+        yield Group(servers)
+
+
 def test_protected_clients_lose_nothing_when_source_and_server_change_and_the_sources_purge(
     tmp_path: Path, own_zookeeper: ZooKeeper, sources: Sources
 ) -> None:
-    servers = [Sluice(tmp_path / name) for name in "ab"]
-    small = {"sluice__instance__store__standby": "true", "sluice__instance__store__maxBytes": 1}
-    with ExitStack() as stack:
-        for server in servers:
-            server.settings |= {"canal__zkServers": own_zookeeper.hosts, "sluice__ha__sessionTimeout": 2}
-            configure(server, sources, **SETTINGS | small)
-            stack.callback(server.__exit__)
-            server.start()
-
-        def states() -> list[str]:
-            return [state(it, "shop") for it in servers]
-
-        def settled() -> bool:
-            return sorted(states()) == ["running", "standby"] and len({str(logged(it)) for it in servers}) == 1
-
-        def active() -> Sluice:
-            eventually(lambda: "running" in states(), states)
-            return servers[states().index("running")]
-
-        former = active()
+    with sharing(tmp_path, own_zookeeper, sources, sluice__instance__store__maxBytes=1) as group:
+        servers, former = group.servers, group.active()
         for client_id in (1, 2):
             former.client(client_id).subscribe(protect=True)
         insert(sources.first, *range(1, 41))
-        eventually(settled, lambda: (states(), [logged(it) for it in servers]))
+        group.settle()
         ((start, end),) = logged(former)
         switch(former)
         numbers = itertools.count(41)
@@ -126,55 +148,40 @@ def test_protected_clients_lose_nothing_when_source_and_server_change_and_the_so
         insert(sources.first, *itertools.takewhile(lambda it: it <= 80, numbers))
         last = sources.first.query(f"SELECT MAX(id) FROM {SCHEMA}.t")[0][0]
         sources.catch_up(sources.second, sources.first)
-        eventually(settled, lambda: (states(), [logged(it) for it in servers]))
+        group.settle()
         eventually(lambda: held(former) == held(servers[1 - servers.index(former)]) == start, "what all servers have")
         for source in (sources.first, sources.second):
             purge_now(source)
         former.kill()
-        eventually(lambda: "running" in states(), states)
-        present = active()
+        present = group.active()
         assert present is not former
         assert rows_of(present.client(1), last) == list(range(1, last + 1))
         former.start()
         insert(sources.first, last + 1)
-        eventually(settled, lambda: (states(), [logged(it) for it in servers]))
+        group.settle()
         assert logged(former)[0][0] == start, "its log is not cut while it stands by"
         present.kill()
-        assert active() is former
+        assert group.active() is former
         assert rows_of(former.client(2), last + 1) == list(range(1, last + 2))
 
 
 def test_the_log_of_a_server_that_stands_by_lacks_what_the_former_source_wrote_after_it_was_left(
     tmp_path: Path, own_zookeeper: ZooKeeper, sources: Sources
 ) -> None:
-    servers = [Sluice(tmp_path / name) for name in "ab"]
-    with ExitStack() as stack:
-        for server in servers:
-            server.settings |= {"canal__zkServers": own_zookeeper.hosts, "sluice__ha__sessionTimeout": 2}
-            configure(server, sources, **SETTINGS, sluice__instance__store__standby="true")
-            stack.callback(server.__exit__)
-            server.start()
-
-        def states() -> list[str]:
-            return [state(it, "shop") for it in servers]
-
-        def settled() -> bool:
-            return sorted(states()) == ["running", "standby"] and len({str(logged(it)) for it in servers}) == 1
-
-        eventually(lambda: "running" in states(), states)
-        former = servers[states().index("running")]
-        present = servers[1 - servers.index(former)]
+    with sharing(tmp_path, own_zookeeper, sources) as group:
+        former = group.active()
+        present = group.servers[1 - group.servers.index(former)]
         former.client(1).subscribe(protect=True)
         insert(sources.first, *range(1, 6))
-        eventually(settled, lambda: (states(), [logged(it) for it in servers]))
+        group.settle()
         sources.promote(sources.second)
         ((_, end),) = logged(present)
         switch(former)
         insert(sources.first, 666)  # it goes its own way
         eventually(lambda: logged(present)[-1][1] != end, "who stands by still reads it, or has left it")
         insert(sources.second, 6, 7)
-        eventually(settled, lambda: (states(), [logged(it) for it in servers]))
+        group.settle()
         assert len(logged(present)) == 1, "it has no gap"
         former.kill()
-        eventually(lambda: state(present, "shop") == "running", states)
+        eventually(lambda: state(present, "shop") == "running", group.states)
         assert rows_of(present.client(1), 7) == list(range(1, 8))

@@ -237,6 +237,11 @@ class KeepingHost(SlowHost):
     async def activate(self, destination: str, meta: ClusterMetaStore) -> None:
         self.meta = meta
 
+    async def epoch(self) -> int:
+        """Return the epoch of the destination, once that is handed over: the server has it a moment before."""
+        await soon(lambda: "meta" in vars(self))
+        return (await self.meta.open())[0]
+
 
 async def test_it_registers_in_an_empty_zookeeper_and_stores_the_first_cursors_there(
     empty: KazooClient, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
@@ -245,7 +250,7 @@ async def test_it_registers_in_an_empty_zookeeper_and_stores_the_first_cursors_t
     with caplog.at_level(logging.WARNING, "sluice"):
         async with taking_part(zookeeper, host=host) as cluster:
             await soon(lambda: serves(cluster))
-            epoch, _ = await host.meta.open()
+            epoch = await host.epoch()
             await host.meta.write(Changes({1001: StoredClient(1001, "first")}), epoch)
             assert empty.get(f"{ROOT}/1001/filter")[0] == b"first"
             paths = [f"{parent}/{IDENTITY.address}" for parent in (SERVERS, f"{ROOT}/cluster")]
@@ -268,7 +273,7 @@ async def test_place_of_the_clients_is_told_where_it_is_kept(
     async with taking_part(zookeeper, host=host) as cluster:
         assert cluster.place(NAME) is None
         await soon(lambda: serves(cluster))
-        epoch, _ = await host.meta.open()
+        epoch = await host.epoch()
         await host.meta.write(Changes({1001: StoredClient(1001, "", CURSOR)}), epoch)
         assert host.meta.place == (CURSOR if log_position == "parse" else None)
         await host.meta.write(Changes({1001: None}), epoch)
@@ -297,7 +302,7 @@ async def test_nothing_that_is_done_waits_for_the_next_beat(
     with nodes(zookeeper.hosts) as zk:
         async with taking_part(zookeeper, host=host, seconds=10.0) as cluster, asyncio.timeout(6):
             await soon(lambda: serves(cluster))
-            epoch, _ = await host.meta.open()
+            epoch = await host.epoch()
             await host.meta.write(Changes({1001: None}), epoch)
             writing = asyncio.create_task(host.meta.write(Changes({1002: None}), epoch))
             await asyncio.sleep(0)

@@ -19,7 +19,7 @@ LIBRARIES = {
     "slots": ["deflate"],
     "zstd": ["zstd"],
     "inflate": ["z", "zstd"],
-    "values": ["z"],
+    "binary": ["z"],
     "mask": ["crypto"],
 }
 

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -12,16 +13,15 @@ from pydantic import AfterValidator, BeforeValidator, PrivateAttr, SecretStr, mo
 
 from ..protocol.errors import ConfigError, FilterError
 from ..store.patience import LOGGED
-from .detection import Probing
+from .conditions.masks import Masks
 from .meta import MetaKind
 from .meta.base import InUse
 from .settings import FolderPath, Settings, setting
 from .sink.filters import FieldFilter, Patterns, TableFilter
-from .sink.masks import Masks
 from .zones import local_time_zone, offsets_of
 
 if TYPE_CHECKING:
-    from .sink.where import Conditions
+    from .conditions.where import Conditions
 
 CODEC = 1
 """Raised when the same change is written as other entries than before."""
@@ -30,6 +30,18 @@ LONGEST_SHOWN = 300
 SHORTEST_SECRET = 16
 """Characters that the secret of masks has at least."""
 DESTINATION_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
+
+
+@dataclass(frozen=True, slots=True)
+class Probing:
+    """How a source is asked whether it lives."""
+
+    interval: float
+    """Seconds between two questions, and for each answer."""
+    most: int
+    """Failures in a row after which it is not yet taken for dead."""
+    switches: bool
+    """Whether another server is then read by itself."""
 
 
 class BatchMode(StrEnum):
@@ -90,7 +102,7 @@ def _conditions(text: str) -> "Conditions | None":
     """Read conditions on rows, if there are any. Raises FilterError."""
     if not text.strip():
         return None
-    from .sink.where import Conditions  # noqa: PLC0415  its parser takes time and memory, and few need it
+    from .conditions.where import Conditions  # noqa: PLC0415  its parser takes time and memory, and few need it
 
     return Conditions(text)
 
@@ -99,7 +111,7 @@ def _client_conditions(text: str) -> "Conditions | None":
     """Read the conditions of a client, if there are any. Raises FilterError."""
     if not text.strip():
         return None
-    from .sink.where import client_conditions  # noqa: PLC0415  as above
+    from .conditions.where import client_conditions  # noqa: PLC0415  as above
 
     return client_conditions(text)
 

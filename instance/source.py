@@ -18,7 +18,7 @@ from .sink.filters import TableFilter
 from .status import ParserStatus
 
 if TYPE_CHECKING:
-    from .sink.where import Conditions
+    from .conditions.where import Conditions
 
 EXAMPLES: Final = 20
 """Differences that a report describes; further ones are counted."""

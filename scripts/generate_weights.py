@@ -1,7 +1,7 @@
 """Write the weights of characters in collations: ``python -m scripts.generate_weights``.
 
 They come from WEIGHT_STRING of a MySQL server, which is fetched. ``utf8mb4_general_ci`` and ``utf8mb4_0900_ai_ci`` have
-not changed since they exist: to run it again gives the same file. `sluice.instance.sources.mysql.decode.collation` says
+not changed since they exist: to run it again gives the same file. `sluice.instance.conditions.collation` says
 what is in it, and computes what is not.
 """
 
@@ -15,7 +15,7 @@ import pymysql
 
 from tests.servers import Server
 
-FILE = Path(__file__).parents[1] / "instance" / "sources" / "mysql" / "decode" / "weights.xz"
+FILE = Path(__file__).parents[1] / "instance" / "conditions" / "weights.xz"
 AT_ONCE = 4000
 UNIFIED = {
     *range(0x4E00, 0x9FD6),

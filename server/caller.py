@@ -3,7 +3,7 @@
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from ..instance.serving import moved_now
+from ..instance.serving.serving import moved_now
 from ..protocol.errors import ForbiddenError
 from ..store.moves import SERVER, By
 from .client_ids import IdRanges, show_ranges

@@ -344,7 +344,7 @@ class Cursors:
     ) -> ClientStatus:
         """Register a client, or change filter and condition of a registered one, whose cursor wins over ``start``.
 
-        ``where`` is a condition on rows, as in `sluice.instance.sink.where`; None leaves it unchanged.
+        ``where`` is a condition on rows, as in `sluice.instance.conditions.where`; None leaves it unchanged.
         ``start`` is ``earliest`` in ring or log, ``latest``, a place, or a time in ms since 1970, of which the ring has
         all; the time of ``by`` tells whether that is past. ``expire_after`` and ``protected``: see
         `StoredClient`; None leaves them unchanged. ``output`` is the name of the output that owns the client from here

@@ -1,7 +1,7 @@
 """Which tables of a ring pass the filters of its readers: matched once for all that have the same filter.
 
-A table that is new is matched at once if that takes a moment, else by a thread (`sluice.instance.judging`). Until then
-nobody with that filter is given what may be of it.
+A table that is new is matched at once if that takes a moment, else by a thread
+(`sluice.instance.conditions.judging`). Until then nobody with that filter is given what may be of it.
 """
 
 import math

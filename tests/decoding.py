@@ -10,8 +10,9 @@ from sluice.instance.columns import SourceColumn
 from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
 from sluice.instance.sources.mysql.decode.events import BinlogEvent, Event
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
-from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
+from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.instance.sources.mysql.xa import prepared_xid, resolved_xid
+from sluice.instance.values.types import Type
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.position import Position

@@ -29,11 +29,12 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from decimal import Decimal
 from pathlib import Path
 
-from sluice.instance.sink.condition import And, Compare, IsNull, Not, Or, Test
+from sluice.instance.conditions.condition import And, Compare, IsNull, Not, Or, Test
 from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
 from sluice.instance.sources.mysql.decode.events import BinlogEvent
 from sluice.instance.sources.mysql.decode.plan import PlanOptions
-from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
+from sluice.instance.sources.mysql.decode.table_map import TableMap
+from sluice.instance.values.types import Type
 from sluice.protocol.errors import DecodeError
 from sluice.store.ring import Kind, Ring
 from tests.decoding import Options, binlogs, decode, feed, plan_by_types

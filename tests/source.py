@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from sluice.instance.columns import SourceColumn
+from sluice.instance.conditions.where import Conditions
 from sluice.instance.config import InstanceConfig
 from sluice.instance.sink.filters import TableFilter
-from sluice.instance.sink.where import Conditions
 from sluice.instance.source import Expiry, Proof, TableReader
 from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange

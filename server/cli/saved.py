@@ -7,7 +7,7 @@ from ...instance.config import InstanceConfig
 from ...instance.meta.base import InUse
 from ...instance.meta.nodes import NodeSession, NoNodeError
 from ...instance.meta.zookeeper import ZooKeeperClients
-from ...instance.serving import compile_where
+from ...instance.serving.serving import compile_where
 from ...instance.sink.filters import TableFilter
 from ...protocol.errors import ZooKeeperError
 from ...protocol.paths import running_node

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 
 from ...instance.config import BatchMode, InstanceConfig
-from ...instance.serving import Serving, compile_where
+from ...instance.serving.serving import Serving, compile_where
 from ...protocol.content import Content
 from ...protocol.errors import (
     BadParameterError,
@@ -62,7 +62,8 @@ class Calls(Destinations):
             client_id: a 16-bit integer.
             filter: tables, as in `TableFilter`; it narrows the destination's, or takes its place where filters are
                 shared. Empty wants all.
-            where: conditions on rows, as in `sluice.instance.sink.where`; empty wants all, None leaves them unchanged.
+            where: conditions on rows, as in `sluice.instance.conditions.where`; empty wants all, None leaves them
+                unchanged.
             start: ``earliest`` in ring or log, ``oldest`` that these or the source have, ``latest``, the text of a
                 position, ``{"timestamp": ms}``, or which rows of tables it is given as they are now, among the changes
                 since: it takes a snapshot.

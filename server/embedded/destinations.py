@@ -12,16 +12,16 @@ from ...instance import audit
 from ...instance.audit import Change
 from ...instance.columns import SourceColumn
 from ...instance.config import InstanceConfig
-from ...instance.instance import Instance
 from ...instance.meta.base import MetaStore
 from ...instance.meta.memory import MemoryMetaStore
-from ...instance.purges import Threat
 from ...instance.quarantine import late_rows
+from ...instance.serving.instance import Instance
+from ...instance.serving.purges import Threat
+from ...instance.serving.tail import Followed, Tail
+from ...instance.serving.view import View
 from ...instance.skipped import Skipped, keep, path_of
 from ...instance.source import ParserFactory
 from ...instance.status import ParserStatus, SourceStatus
-from ...instance.tail import Followed, Tail
-from ...instance.view import View
 from ...instance.zones import local_time_zone
 from ...protocol.errors import (
     BadParameterError,

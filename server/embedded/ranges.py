@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ...instance.serving import Serving
+from ...instance.serving.serving import Serving
 from ...protocol.errors import BadPositionError, GoneError, SourceChangedError, SourceError
 from ...protocol.position import Position
 from ...store.batch import UNMARKED, Batch, Part, Range, RangeLimits, join_parts

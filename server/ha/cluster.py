@@ -26,7 +26,7 @@ from ...instance.meta.nodes import (
     UnknownOutcomeError,
 )
 from ...instance.meta.zookeeper import ZooKeeperClients, epoch_data, read_epoch
-from ...instance.tail import Followed
+from ...instance.serving.tail import Followed
 from ...protocol.errors import BadPositionError, FencedError, SluiceError, ZooKeeperError
 from ...protocol.gtid import has_executed
 from ...protocol.paths import GROUP, SERVERS, destination_node, epoch_node, running_node, servers_node

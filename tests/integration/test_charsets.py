@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.instance.sources.mysql.decode.charset import decode
+from sluice.instance.values.charset import decode
 from tests.servers import Server
 
 WIDE = ("ucs2", "utf16", "utf16le", "utf32")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sluice.instance.instance import Instance
 from sluice.instance.meta.memory import MemoryMetaStore
+from sluice.instance.serving.instance import Instance
 from sluice.instance.sources.mysql.connection import Connection
 from sluice.instance.sources.mysql.start import StartFinder
 from sluice.instance.sources.registry import make_parser

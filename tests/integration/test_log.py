@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sluice.instance import log as instance_log
+from sluice.instance.serving import log as instance_log
 from sluice.protocol import props
 from sluice.protocol.canal.rows import decode_changes, decode_rows
 from sluice.protocol.errors import BadParameterError, ConfigError, PurgedError, ReshapedError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance import purges
+from sluice.instance.serving import purges
 from sluice.instance.source import Expiry
 from sluice.protocol.position import Position
 from tests.conftest import Database

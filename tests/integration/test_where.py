@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from sluice.instance.sink.where import parse_condition
-from sluice.instance.sources.judging import RowConditions
-from sluice.instance.sources.mysql.decode.collation import Collation, number_of
+from sluice.instance.conditions.collation import Collation, number_of
+from sluice.instance.conditions.rows import RowConditions
+from sluice.instance.conditions.where import parse_condition
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.protocol.canal.entry_pb2 import Entry, EventType

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance.catchup import CatchUp
 from sluice.instance.config import InstanceConfig
+from sluice.instance.serving.catchup import CatchUp
 from sluice.protocol.errors import DestinationStoppedError
 from sluice.protocol.position import Position
 from sluice.store import patience

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.instance.sources.mysql.decode.charset import decode, encode
+from sluice.instance.values.charset import decode, encode
 from sluice.protocol.errors import DecodeError
 
 CODECS = {  # MySQL's name -> Python's codec of the same characters (differences below)

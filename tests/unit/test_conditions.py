@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scripts import generate_conditions
-from sluice.instance.purges import Threat
+from sluice.instance.serving.purges import Threat
 from sluice.instance.status import ParserStatus, SourceStatus
 from sluice.protocol.errors import PurgedError
 from sluice.server import conditions

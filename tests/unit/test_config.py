@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from sluice.instance.config import BatchMode
-from sluice.instance.detection import Probing
+from sluice.instance.config import BatchMode, Probing
 from sluice.instance.meta.base import InUse
 from sluice.instance.properties import Property, environment_name
 from sluice.instance.sources.mysql.config import Address, MysqlConfig

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluice.instance.detection import Detection, Probing
+from sluice.instance.config import Probing
+from sluice.instance.serving.detection import Detection
 from sluice.protocol.errors import SourceError
 from tests.waiting import eventually
 

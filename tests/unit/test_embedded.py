@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance import serving
 from sluice.instance.columns import SourceColumn
+from sluice.instance.conditions.where import Conditions
 from sluice.instance.config import BatchMode, InstanceConfig
 from sluice.instance.meta.base import InUse
 from sluice.instance.meta.memory import MemoryMetaStore
+from sluice.instance.serving import serving
+from sluice.instance.serving.tail import Followed
 from sluice.instance.sink.filters import TableFilter
-from sluice.instance.sink.where import Conditions
 from sluice.instance.source import Expiry, Proof, TableReader
 from sluice.instance.status import ParserStatus
-from sluice.instance.tail import Followed
 from sluice.protocol.errors import (
     BadParameterError,
     BadPositionError,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.instance.sources.mysql.decode.json import decode
+from sluice.instance.values.json import decode
 from sluice.protocol.errors import DecodeError
 from tests.unit.entries import mutated
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.instance.sources.mysql.decode.json_differences import apply, express
+from sluice.instance.values.json_differences import apply, express
 from sluice.protocol.errors import DecodeError
 from tests.unit.entries import mutated
 from tests.unit.test_json import document, is_json

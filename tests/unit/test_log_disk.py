@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import pytest
 
-from sluice.instance import log as instance_log
 from sluice.instance.config import InstanceConfig
-from sluice.instance.log import LogWriter, open_log
 from sluice.instance.meta.file import FileMetaStore
+from sluice.instance.serving import log as instance_log
+from sluice.instance.serving.log import LogWriter, open_log
 from sluice.protocol.gtid import MysqlGtidSet
 from sluice.protocol.position import Position
 from sluice.store.cursor import Changes, Cursor, StoredClient

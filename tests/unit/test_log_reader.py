@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sluice.instance.config import InstanceConfig
-from sluice.instance.log import LogReader
+from sluice.instance.serving.log import LogReader
 from sluice.protocol.errors import ReshapedError
 from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position

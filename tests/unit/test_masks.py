@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from sluice.instance.judging import MOST_MATCHED, Judging
+from sluice.instance.conditions.judging import MOST_MATCHED, Judging
 from sluice.instance.sink.filters import TableFilter
 from sluice.instance.sink.patterns import TooLargeError
 from sluice.protocol.gtid import MariadbGtidSet

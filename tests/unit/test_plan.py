@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.instance.columns import SourceColumn
-from sluice.instance.sink.masks import Mask
+from sluice.instance.conditions.masks import Mask
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.protocol.canal.entry_pb2 import Column as PbColumn

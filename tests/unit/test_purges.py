@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sluice.instance import purges
-from sluice.instance.purges import PurgeWatch
+from sluice.instance.serving import purges
+from sluice.instance.serving.purges import PurgeWatch
 from sluice.instance.source import Expiry
 from sluice.protocol.errors import SourceError
 from sluice.protocol.position import Position

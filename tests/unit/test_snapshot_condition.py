@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.instance.sources.mysql.condition import LONGEST, translate
+from sluice.instance.conditions.sql import LONGEST, translate
 from sluice.login.tables import SnapshotColumn, SnapshotTable
 from sluice.protocol.errors import BadParameterError
 

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from sluice.instance.config import InstanceConfig
-from sluice.instance.snapshots import SnapshotTasks
+from sluice.instance.serving.snapshots import SnapshotTasks
 from sluice.protocol.errors import SourceError
 from sluice.store.snapshot import TableProgress
 from tests.unit.test_cursors import CLIENT, make

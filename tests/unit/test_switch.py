@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from sluice.instance import instance as instance_module
-from sluice.instance import switch as switch_module
 from sluice.instance.config import InstanceConfig
-from sluice.instance.instance import Instance
 from sluice.instance.meta.file import FileMetaStore
+from sluice.instance.serving import instance as instance_module
+from sluice.instance.serving import switch as switch_module
+from sluice.instance.serving.instance import Instance
 from sluice.instance.source import Proof, TableReader
 from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.protocol.errors import (

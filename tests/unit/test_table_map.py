@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.instance.columns import SourceColumn
-from sluice.instance.sources.mysql.decode.table_map import TableMap, Type, counts_years
+from sluice.instance.sources.mysql.decode.table_map import TableMap, counts_years
+from sluice.instance.values.types import Type
 from sluice.protocol.errors import DecodeError
 from tests.unit.entries import mutated
 from tests.unit.plans import packed, table_map

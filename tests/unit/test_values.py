@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from sluice.instance.columns import SourceColumn
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
-from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
-from sluice.instance.sources.mysql.decode.values import Zone
+from sluice.instance.sources.mysql.decode.table_map import TableMap
+from sluice.instance.values.binary import Zone
+from sluice.instance.values.types import Type
 from sluice.protocol.canal.tags import EventType
 from sluice.protocol.errors import ConfigError, DecodeError
 from tests.unit.plans import column, plan, rows, table_map, text

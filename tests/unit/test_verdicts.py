@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.instance.sources.judging import RowConditions
+from sluice.instance.conditions.rows import RowConditions
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import FilterError

@@ -13,7 +13,7 @@ import pytest
 from sluice.instance.config import InstanceConfig
 from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.quarantine import keep_late, path_of
-from sluice.instance.view import View
+from sluice.instance.serving.view import View
 from sluice.protocol.errors import (
     BadParameterError,
     ConfigError,

@@ -12,14 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.instance.columns import SourceColumn
-from sluice.instance.sink.condition import And, Compare, In, IsNull, Like, Not
-from sluice.instance.sink.masks import Masks
-from sluice.instance.sink.where import MAX_CONSTANTS, MAX_TESTS, Conditions, parse_condition
+from sluice.instance.conditions.condition import And, Compare, In, IsNull, Like, Not
+from sluice.instance.conditions.domains import domain_of
+from sluice.instance.conditions.masks import Masks
+from sluice.instance.conditions.where import MAX_CONSTANTS, MAX_TESTS, Conditions, parse_condition
 from sluice.instance.sources.mysql.decode.decoder import Status
-from sluice.instance.sources.mysql.decode.domains import domain_of
 from sluice.instance.sources.mysql.decode.events import BinlogEvent
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
-from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
+from sluice.instance.sources.mysql.decode.table_map import TableMap
+from sluice.instance.values.types import Type
 from sluice.protocol.canal.entry_pb2 import RowChange
 from sluice.protocol.canal.tags import EventType
 from sluice.protocol.errors import ConfigError, DecodeError, FilterError

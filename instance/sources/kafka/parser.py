@@ -34,7 +34,7 @@ from .stager import Stager
 from .start import MANY, SOURCE, Start, file_of, find_end, find_first, find_place, position_of, search
 
 if TYPE_CHECKING:
-    from ...sink.where import Conditions
+    from ...conditions.where import Conditions
 
 logger = logging.getLogger(__name__)
 

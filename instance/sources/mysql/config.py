@@ -9,8 +9,7 @@ from urllib.parse import unquote
 from pydantic import AfterValidator, BeforeValidator, PrivateAttr, SecretStr, model_validator
 
 from ....login.ssl_mode import SslMode, tls_options
-from ...config import InstanceConfig, is_host, lower, upper
-from ...detection import Probing
+from ...config import InstanceConfig, Probing, is_host, lower, upper
 from ...meta.base import InUse
 from ...settings import FolderPath, setting
 

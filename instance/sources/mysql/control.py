@@ -15,9 +15,9 @@ from ....protocol.position import Position
 from ....store.ring import Flag, Kind, Ring
 from ...quarantine import Item, Kept, Quarantine
 from ...sink.filters import TableFilter
+from ...values.charset import decode
 from .ahead import Ahead
 from .config import BinlogConfig
-from .decode.charset import decode
 from .decode.decoder import Decoder
 from .decode.events import BinlogEvent, Event
 from .decode.plan import PlanOptions, TablePlan

@@ -28,6 +28,7 @@ from ....store.ring import Ring
 from ....store.track import Track
 from ... import source
 from ...columns import SourceColumn
+from ...conditions.judge import check_condition
 from ...context import current_destination
 from ...quarantine import Quarantine, path_of
 from ...sink.filters import TableFilter
@@ -38,7 +39,6 @@ from .connection import Connection, ServerFacts
 from .control import Control
 from .decode.decoder import Decoder, Status
 from .decode.events import BinlogEvent, Event
-from .decode.judge import check_condition
 from .dump import FIRST_EVENT, Dump, FileStart, GtidStart, Replica, heartbeat_of
 from .history.lexer import Dialect
 from .history.tables import UNKNOWN, Catalog, Table
@@ -61,7 +61,7 @@ from .start import (
 from .xa import commits_in_one_phase
 
 if TYPE_CHECKING:
-    from ...sink.where import Conditions
+    from ...conditions.where import Conditions
 
 logger = logging.getLogger(__name__)
 

@@ -27,9 +27,9 @@ from ....protocol.mask import KINDS, Masker
 from ....protocol.position import Position
 from ....store.snapshot import Chunk, Piece, Wish
 from ...columns import SourceColumn
+from ...conditions.sql import translate
 from ...source import ReadableTable
 from ...zones import offsets_of
-from .condition import translate
 from .config import MysqlConfig
 from .connection import Connection
 from .start import StartFinder

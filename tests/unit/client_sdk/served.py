@@ -12,9 +12,9 @@ import urllib3
 
 from sluice.client_sdk import AsyncClient, Batch
 from sluice.instance import columns
+from sluice.instance.conditions.where import Conditions
 from sluice.instance.config import InstanceConfig
 from sluice.instance.sink.filters import TableFilter
-from sluice.instance.sink.where import Conditions
 from sluice.instance.source import Expiry, Proof, TableReader
 from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange

@@ -4,8 +4,8 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
 from .....protocol.mask cimport Masker
 from .....store.segment cimport SegmentWriter
-from .values cimport Field, Value, Zone
-from .where cimport Condition
+from ....conditions.program cimport Condition
+from ....values.binary cimport Field, Value, Zone
 
 
 cdef struct Head:          # what precedes `value` in every Column, except its tag and length

@@ -3,8 +3,8 @@ from dataclasses import dataclass
 from typing import final
 
 from ....columns import SourceColumn
-from ....sink.condition import Test
-from ....sink.masks import Mask
+from ....conditions.condition import Test
+from ....conditions.masks import Mask
 from .table_map import TableMap
 
 @dataclass(frozen=True, slots=True)

@@ -65,20 +65,20 @@ from .....protocol.wire cimport (
 )
 from .....store.ring cimport Flag
 from .....store.segment cimport SegmentPool, SegmentWriter
-from . cimport charset as charsets
-from . cimport values
-from .json cimport json_document
-from .json_differences cimport changed_document, differences_expression
-from .values cimport Field, Value
-from .where cimport IS_FALSE, IS_TRUE, Condition
+from ....conditions.program cimport IS_FALSE, IS_TRUE, Condition
+from ....values cimport charset as charsets
+from ....values cimport binary as values
+from ....values.binary cimport Field, Value
+from ....values.json cimport json_document
+from ....values.json_differences cimport changed_document, differences_expression
 
 from .....protocol import props
 from .....protocol.canal.types import SqlType
 from .....protocol.errors import ConfigError, DecodeError
 from .....protocol.mask import KINDS
-from ....sink.condition import Test
-from ....sink.masks import Mask
-from .table_map import Type, type_name
+from ....conditions.condition import Test
+from ....conditions.masks import Mask
+from ....values.types import Type, type_name
 
 cdef enum:
     # The place of the text of the image before, if it has none

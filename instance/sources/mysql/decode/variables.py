@@ -3,8 +3,8 @@
 import struct
 
 from .....protocol.errors import DecodeError
+from ....values.binary import packed_decimal
 from .events import BinlogEvent
-from .values import packed_decimal
 
 _LAST_INSERT_ID = 1  # type of an INTVAR event; the other, 2, is INSERT_ID
 

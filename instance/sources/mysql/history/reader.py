@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from .....protocol.errors import DecodeError
-from ..decode.charset import encode
+from ....values.charset import encode
 from .lexer import END, Token, UnreadableError
 
 REPLACED = "\ufffd"

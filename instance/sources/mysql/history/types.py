@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from .....protocol.errors import DecodeError
-from ..decode.charset import encode
-from ..decode.table_map import BYTES_PER_CHARACTER, DISPLAY_WIDTHS, LABEL_ESCAPES, Type
+from ....values.charset import encode
+from ....values.types import BYTES_PER_CHARACTER, DISPLAY_WIDTHS, LABEL_ESCAPES, Type
 from .lexer import MAXDB, ORACLE, REAL_AS_FLOAT, Dialect, UnreadableError
 from .reader import Reader
 

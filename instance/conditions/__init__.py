@@ -1,0 +1,1 @@
+"""Conditions on rows and masks: read, compiled and judged, for any source."""

@@ -1,0 +1,1 @@
+"""What serves a destination: its stream, log, readers, clients and views."""

@@ -1,0 +1,1 @@
+"""Values of MySQL as its binlog writes them, for every source that has its types."""

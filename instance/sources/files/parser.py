@@ -37,7 +37,7 @@ class FilesParser(BinlogParser[FilesConfig, Folder]):
     def end(self) -> Position:
         """See `BinlogParser.end`: it is looked for from where the stream is."""
         place = self._ring.after(self._ring.next - 1)
-        if place is not None and self._failure is None:
+        if place is not None and self.failure is None:
             _, number, begin, _ = place
             name = self._ring.files[number][0]
             self._ends.found[name] = max(begin, self._ends.found.get(name, begin))

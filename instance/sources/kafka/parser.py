@@ -5,18 +5,15 @@ A cursor without it, or of a topic that was made again, is searched for by its c
 """
 
 import logging
-import random
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ....login.topic import SLICE, Topic
 from ....protocol.errors import (
     BadPositionError,
     NotConfiguredError,
     PurgedError,
-    SluiceError,
     SourceChangedError,
     UnknownTableError,
 )
@@ -25,10 +22,10 @@ from ....protocol.position import Position
 from ....store.cursor import Cursor
 from ....store.ring import Ring
 from ...columns import SourceColumn
-from ...context import current_destination
 from ...sink.filters import TableFilter
 from ...source import Expiry, Proof, TableReader
 from ...status import ParserStatus
+from ..thread import ParserThread
 from .config import KafkaConfig
 from .stager import Stager
 from .start import MANY, SOURCE, Start, file_of, find_end, find_first, find_place, position_of, search
@@ -38,12 +35,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FIRST_DELAY: Final = 0.2
-LONGEST_DELAY: Final = 30.0
-"""Seconds between two attempts: doubled from the first on, and varied by a third."""
 
-
-class KafkaParser:
+class KafkaParser(ParserThread):
     """Reads a topic: see `sluice.instance.source.Parser`."""
 
     def __init__(
@@ -60,20 +53,14 @@ class KafkaParser:
     ) -> None:
         """See `sluice.instance.source.ParserFactory`."""
         del epoch  # it writes nowhere
+        super().__init__(config.destination, (start, *later), on_state)
         self._config = config
         self._ring = ring
-        self._places: Sequence[Cursor | None] = (start, *later)
-        self._on_begin, self._on_state = on_begin, on_state
+        self._on_begin = on_begin
         self._stager = Stager(ring, config, SOURCE, file_of(config), config.table_filter(), stop)
         self._begun = False
         self._connections = 0
         self._read_until = 0.0
-        self._state = ("", "")
-        self._stopping = threading.Event()
-        self._hurry = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"parser {config.destination}", daemon=True)
-        self.failure: SluiceError | None = None
-        self.refused: Mapping[Cursor, SluiceError] = {}
 
     # --- what any thread may ask
 
@@ -123,12 +110,6 @@ class KafkaParser:
         """See `sluice.instance.source.Parser.expiries`: brokers do not say it of a place."""
         return [None] * len(places)
 
-    def begin_at(self, places: Sequence[Cursor | None]) -> None:
-        """See `sluice.instance.source.Parser.begin_at`."""
-        self._places = places
-        self._hurry.set()  # first: an attempt at the former places may fail now
-        self.failure, self._state = None, ("", "")
-
     def prove(self, place: Cursor, sample: bytes) -> Proof:
         """See `sluice.instance.source.Parser.prove`."""
         del sample
@@ -145,69 +126,27 @@ class KafkaParser:
         """Use another filter, from the next entry on."""
         self._stager.refilter(table_filter)
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
     def stop(self) -> None:
         """Tell the thread to end, and return at once."""
-        self._stopping.set()
-        self._hurry.set()
+        super().stop()
         self._ring.wake()
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended."""
-        if self._thread.is_alive():
-            self._thread.join(timeout)
 
     # --- the thread
 
-    def _run(self) -> None:
-        current_destination.set(self._config.destination)
-        try:
-            self._read_on()
-        finally:
-            self._stager.close()
+    def _progress(self) -> int:
+        return self._stager.transactions
 
-    def _read_on(self) -> None:
-        """Read, again and again after errors, until told to stop, or up to the stop position."""
-        delay = FIRST_DELAY
-        while not self._stopping.is_set():
-            transactions = self._stager.transactions
-            try:
-                with self._topic() as topic:
-                    self._read(topic)
-            except SluiceError as error:
-                self._failed(error, str(error))
-            except Exception as error:  # the thread must survive a mistake of Sluice's own
-                logger.exception("the parser failed")
-                self._failed(SluiceError(f"{type(error).__name__}: {error}"), f"{type(error).__name__}: {error}")
-            else:
-                if not self._stopping.is_set():
-                    self._set_state("finished", "")
-                return
-            if self._stager.transactions > transactions:
-                delay = FIRST_DELAY
-            if self._hurry.wait(delay * random.uniform(2 / 3, 4 / 3)):  # noqa: S311
-                self._hurry.clear()
-            delay = min(2 * delay, LONGEST_DELAY)
-
-    def _failed(self, error: SluiceError, text: str) -> None:
-        if self._hurry.is_set():  # other places are asked for since
-            return
-        if not self._stopping.is_set():
-            self.failure = error
-            self._set_state("error", text)
-
-    def _set_state(self, state: str, text: str) -> None:
-        if (state, text) != self._state:
-            self._state = (state, text)
-            self._on_state(state, text)
+    def _close(self) -> None:
+        self._stager.close()
 
     def _topic(self) -> Topic:
         return Topic(self._config.brokers, self._config.topic, self._config.library_settings())
 
-    def _read(self, topic: Topic) -> None:
+    def _read(self) -> None:
+        with self._topic() as topic:
+            self._read_topic(topic)
+
+    def _read_topic(self, topic: Topic) -> None:
         """Read until told to stop, or up to the stop position. Raises SluiceError."""
         start, stager = self._resumption(topic) if self._begun else self._first_held(topic), self._stager
         if start.gap:

@@ -2,10 +2,9 @@
 
 import logging
 import math
-import random
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -29,11 +28,11 @@ from ....store.track import Track
 from ... import source
 from ...columns import SourceColumn
 from ...conditions.judge import check_condition
-from ...context import current_destination
 from ...quarantine import Quarantine, path_of
 from ...sink.filters import TableFilter
 from ...source import Expiry, Proof
 from ...status import ParserStatus
+from ..thread import ParserThread
 from .config import BinlogConfig, MysqlConfig
 from .connection import Connection, ServerFacts
 from .control import Control
@@ -65,9 +64,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FIRST_DELAY: Final = 0.2
-LONGEST_DELAY: Final = 30.0
-"""Seconds between two attempts to connect: doubled from the first on, and varied by a third."""
 QUIET: Final = 1.0
 """Seconds without a byte after which the source has nothing to send: it has sent all it has."""
 
@@ -76,12 +72,8 @@ Configured = TypeVar("Configured", bound=BinlogConfig)
 Opened = TypeVar("Opened", bound=Binlog)
 
 
-class BinlogParser(ABC, Generic[Configured, Opened]):
-    """Reads a binlog from a start, up to an optional stop, into a ring, and begins again whenever necessary.
-
-    States, each with a text: `running`; `error` while the source cannot be read (it goes on trying); `finished` at the
-    stop position, or where nothing more will come.
-    """
+class BinlogParser(ParserThread, Generic[Configured, Opened]):
+    """Reads a binlog from a start, up to an optional stop, into a ring, and begins again whenever necessary."""
 
     def __init__(
         self,
@@ -104,13 +96,11 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         Called in the thread: `on_begin`, once and before the first put, with the place where the stream begins and the
         GTID set executed there (None if unknown); `on_state` with each change of state.
         """
+        super().__init__(config.destination, (start, *later), on_state)
         self._config = config
         self._ring = ring
-        self._places: Sequence[Cursor | None] = (start, *later)
         self._stop = stop
         self._on_begin = on_begin
-        self._on_state = on_state
-        self._state = ("", "")
         self._decoder = Decoder(ring, config, moves_xa=moves_xa)
         self._quarantine = Quarantine(
             path_of(config.file_data_dir, config.destination), most=config.quarantine_max_bytes
@@ -121,9 +111,6 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
             self._history = open_history(config, writes=not config.is_reader, epoch=epoch)
         self._filter: TableFilter | None = None  # instead of the configured one
         self._start: Start | None = None
-        self._refused: dict[Cursor, SluiceError] = {}
-        self._purged = ""  # the text of the error, when the last attempt found its place purged
-        self._failure: SluiceError | None = None
         self._begun = False
         self._is_after_gap = False  # it goes on after changes that were purged
         self._first: Position | None = None  # where the stream begins
@@ -133,25 +120,9 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         self._source = ""  # what positions call the server whose binlog was read last; any thread looks
         self._quiet_since = 0.0  # monotonic time since which the thread has waited for the source, 0 while it does not
         self._read_until = 0.0  # monotonic time: all that the source wrote before is read
-        self._stopping = threading.Event()
-        self._hurry = threading.Event()  # no wait before the next attempt
         self._lock = threading.Lock()
         self._open: Binlog | Packets | None = None  # what stop() has to interrupt ...
         self._further: Binlog | Packets | None = None  # ... as well
-        self._thread = threading.Thread(target=self._run, name=f"parser {config.destination}", daemon=True)
-
-    @property
-    def failure(self) -> SluiceError | None:
-        """Why the last attempt to read failed; None while the source is read, after `on_begin`."""
-        return self._failure
-
-    @property
-    def refused(self) -> Mapping[Cursor, SluiceError]:
-        """The given places that the source did not have when last asked where to begin, and why.
-
-        An error is a PurgedError or a SourceChangedError. For a single place only `failure` may say so.
-        """
-        return self._refused
 
     @property
     def status(self) -> ParserStatus:
@@ -212,7 +183,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         """Return the files that were read, with their times of creation."""
         files = self._ring.files
         # A source that cannot be read may have begun again with the same names.
-        return [files[number] for number in range(1, len(files) + 1)] if self._failure is None else []
+        return [files[number] for number in range(1, len(files) + 1)] if self.failure is None else []
 
     def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
         """See `sluice.instance.source.Parser.columns`."""
@@ -240,12 +211,6 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         with self._binlog() as binlog:
             return self._finder(binlog).expiries(places)
 
-    def begin_at(self, places: Sequence[Cursor | None]) -> None:
-        """Begin at the first of these places that the source has, at once, unless it has begun; any thread may ask."""
-        self._places = places
-        self._hurry.set()  # first: an attempt at the former places may fail now
-        self._failure, self._state = None, ("", "")
-
     def prove(self, place: Cursor, sample: bytes) -> Proof:
         """See `sluice.instance.source.Parser.prove`."""
         del sample
@@ -271,67 +236,23 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         """Use another filter, from the next statement that arrives; any thread may call this."""
         self._filter = table_filter
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
     def stop(self) -> None:
         """Tell the thread to end, and return at once."""
-        self._stopping.set()
-        self._hurry.set()
+        super().stop()
         with self._lock:
             for opened in (self._open, self._further):
                 if opened is not None:
                     opened.shutdown()
         self._ring.wake()
 
-    def join(self, timeout: float | None = None) -> None:
-        """Wait until the thread has ended."""
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+    def _progress(self) -> int:
+        return self._decoder.event_count - 2 * self._connections  # each dump begins with two events at least
 
-    def _run(self) -> None:
-        current_destination.set(self._config.destination)
-        delay = FIRST_DELAY
-        try:
-            while not self._stopping.is_set():
-                events = self._decoder.event_count
-                try:
-                    self._read()
-                except Exception as error:  # noqa: BLE001 - the thread must survive an error in Sluice itself, too
-                    if self._stopping.is_set():
-                        return
-                    self._failed(error)
-                else:
-                    self._set_state("finished", "")
-                    return
-                if self._decoder.event_count > events + 2:  # more than the beginning of the dump: it did run
-                    delay = FIRST_DELAY
-                if self._hurry.wait(delay * random.uniform(2 / 3, 4 / 3)):  # noqa: S311
-                    self._hurry.clear()
-                delay = min(2 * delay, LONGEST_DELAY)
-        finally:
-            self._quarantine.sync()
-            self._decoder.close()
-            if self._history is not None:
-                self._history.close()
-
-    def _failed(self, error: Exception) -> None:
-        if self._hurry.is_set():  # other places are asked for since
-            return
-        self._failure = error if isinstance(error, SluiceError) else SluiceError(f"{type(error).__name__}: {error}")
-        self._purged = str(error) if isinstance(error, PurgedError) else ""
-        if isinstance(error, SluiceError):
-            self._set_state("error", str(error))
-        else:
-            logger.error("the parser failed", exc_info=error)
-            self._set_state("error", f"{type(error).__name__}: {error}")
-
-    def _set_state(self, state: str, text: str) -> None:
-        if (state, text) != self._state:
-            self._state = (state, text)
-            if self._on_state is not None:
-                self._on_state(state, text)
+    def _close(self) -> None:
+        self._quarantine.sync()
+        self._decoder.close()
+        if self._history is not None:
+            self._history.close()
 
     # --- what only a kind of source knows
 
@@ -505,15 +426,15 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
 
     def _find_start(self, binlog: Opened) -> Start:
         finder = self._finder(binlog)
-        if self._purged and self._config.auto_reset_latest_pos_mode:
+        if isinstance(self.failure, PurgedError) and self._config.auto_reset_latest_pos_mode:
             logger.warning("going on at the current end, as configured, without what is purged")
-            purged, self._purged, self._is_after_gap = self._purged, "", True
+            purged, self._is_after_gap = self.failure, True
             end, read = finder.end(), None if self._start is None else self._start.read or self._start.position
             if self._begun:  # else nothing was given yet of what would come before the marker
                 to = f"{end.dump.file}:{end.dump.offset}" if isinstance(end.dump, FileStart) else "the end"
                 self._control.pending_gap = f"changes from {read} to {end.position or to}: {purged}"
-            kept = {place: error for place, error in self._refused.items() if not isinstance(error, PurgedError)}
-            self._refused = kept  # the others go on after the gap
+            kept = {place: error for place, error in self.refused.items() if not isinstance(error, PurgedError)}
+            self.refused = kept  # the others go on after the gap
             return end
         start = self._start if self._begun else None  # until it has begun, other places may be asked for
         place = None if start is None else start.read or start.position
@@ -529,7 +450,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
     def _first_held(self, finder: PlaceFinder) -> Start:
         """Find the first of the places that the source has; if it has none, raise the error of the first one."""
         start, refused = finder.find_first(self._places)
-        self._refused = {place: error for place, error in refused.items() if place is not None}
+        self.refused = {place: error for place, error in refused.items() if place is not None}
         if start is None:
             errors = list(refused.values())
             purged = (error for error in errors if isinstance(error, PurgedError))
@@ -636,7 +557,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
                 self._on_begin(start.former or position, start.gtids)
         elif self._is_after_gap and self._on_begin is not None:
             self._on_begin(position, start.gtids)
-        self._failure, self._is_after_gap = None, False
+        self.failure, self._is_after_gap = None, False
         self._set_state("running", "")
 
 

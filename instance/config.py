@@ -146,56 +146,55 @@ class InstanceConfig(Settings):
     """What a source of this kind is called."""
 
     destination: str = setting("canal.instance.destination", pattern=f"^{DESTINATION_NAME}$")
-    """Name of the destination: that of the folder with its `instance.properties`. Placeholders can use it."""
+    """Name of the destination, which is the name of the folder with its `instance.properties`. Placeholders can use
+    it."""
     source: Annotated[str, BeforeValidator(lower)] = setting("sluice.instance.source", "mysql")
-    """Kind of the source: `mysql` is MySQL or MariaDB, `files` [binlog files](guide.md#binlog-files-as-the-source) of
-    these, `kafka` a topic with [TiDB's changes](tidb.md). Each kind has settings of its own. They stand below, each
-    kind under its own heading."""
+    """Kind of the source. `mysql` is MySQL or MariaDB, `files` is a folder with their [binlog
+    files](guide.md#binlog-files-as-the-source), `kafka` is a topic with [TiDB's changes](tidb.md). Each kind has its
+    own settings, listed below under its own heading."""
 
     route: str = setting("sluice.instance.route", "", pattern=f"^(?:{DESTINATION_NAME})?$", of_view=True)
-    """Name of another destination, of which this one is a [view](guide.md#views): that one's source is read once for
-    both. A view has its own clients, outputs and cursors, its own `filter.regex` and `filter.black.regex`, which choose
-    among the tables of the other, and each setting below that says that a view can have its own. It shares all other
-    settings with that destination; in the file of the view they are refused."""
+    """Name of another destination. This destination is then a [view](guide.md#views) of it, and Sluice reads the source
+    once for both. A view has its own clients, outputs and cursors. It also has its own `filter.regex` and
+    `filter.black.regex`, which select from the tables of the other destination. A setting below says so if a view can
+    override it. A view shares all other settings with that destination, and Sluice rejects them in the view's file."""
 
     # Filters.
 
     filter_regex: TableFilterText = setting("canal.instance.filter.regex", r".*\..*", shapes=True, of_view=True)
-    """Tables to read: regular expressions, separated by commas, that match the whole of `schema.table`, in any case of
-    letters. A backslash is doubled in a properties file. [Filters](http.md#filters) says what they may hold."""
+    """Tables to read: regular expressions, separated by commas. Each matches the whole of `schema.table` and ignores
+    case. Double each backslash in a properties file. [Filters](http.md#filters) describes the syntax."""
     filter_black_regex: TableFilterText = setting("canal.instance.filter.black.regex", "", shapes=True, of_view=True)
     """Tables not to read, even if `filter.regex` matches them."""
     filter_field: FieldFilterText = setting("canal.instance.filter.field", "", shapes=True)
-    """Columns to deliver, for tables of which not all are wanted: `shop.orders:id/total,shop.items:id`."""
+    """Columns to deliver, for tables that you want only in part: `shop.orders:id/total,shop.items:id`."""
     filter_black_field: FieldFilterText = setting("canal.instance.filter.black.field", "", shapes=True)
-    """Columns not to deliver, in the same form."""
+    """Columns not to deliver, in the same format."""
     filter_where: WhereText = setting("sluice.instance.filter.where", "", shapes=True)
-    """Rows to deliver, for tables of which not all are wanted:
-    `shop.orders: status = 'paid' AND total > 10; shop.items: price IS NOT NULL`. An UPDATE passes when the row matched
-    before it or matches after it. [Conditions on rows](guide.md#conditions-on-rows) says what a condition may hold.
-    Not with `sluice.instance.source = kafka`."""
+    """Rows to deliver, for tables that you want only in part: `shop.orders: status = 'paid' AND total > 10; shop.items:
+    price IS NOT NULL`. An UPDATE passes if the row matched before it or matches after it. [Conditions on
+    rows](guide.md#conditions-on-rows) describes the syntax. Not with `sluice.instance.source = kafka`."""
     filter_crossing: Annotated[Literal["update", "split"], BeforeValidator(lower)] = setting(
         "sluice.instance.filter.where.crossing", "update", shapes=True
     )
-    """How an UPDATE comes of a row that matches its condition only after it, or only before it. `update`: as it is.
-    `split`: as an INSERT of the row after it, or a DELETE of the row before it; not with
+    """How to deliver an UPDATE if the row matches its condition only after it or only before it. `update`: unchanged.
+    `split`: as an INSERT of the row after it, or as a DELETE of the row before it; not with
     `sluice.instance.sharedFilter`."""
     filter_mask: MaskText = setting("sluice.instance.filter.mask", "", shapes=True)
-    """Columns whose values nobody is to get as they are, each with what becomes of it:
-    `shop.users.email: sha256; shop.users.phone: first 3`. The masks are `null`, `sha256`, `hmac` and `first` with a
-    number of characters ([masks](guide.md#masks)). Not for columns of the primary key, nor with
-    `sluice.instance.source = kafka`."""
+    """Columns whose original values no client may receive, each with its mask: `shop.users.email: sha256;
+    shop.users.phone: first 3`. The masks are `null`, `sha256`, `hmac`, and `first` with a number of characters
+    ([masks](guide.md#masks)). Not for columns of the primary key, and not with `sluice.instance.source = kafka`."""
     mask_secret: SecretStr = setting("sluice.instance.filter.mask.secret", SecretStr(""), max_length=1000)
-    """Secret of the mask `hmac`, of at least 16 characters."""
+    """Secret of the mask `hmac`, at least 16 characters."""
     filter_rows: bool = setting("canal.instance.filter.rows", default=False, shapes=True)
-    """Drop all changes of rows."""
+    """Drop all row changes."""
     filter_query_dcl: bool = setting("canal.instance.filter.query.dcl", default=False, shapes=True)
-    """Drop GRANT, REVOKE, CREATE USER and the like."""
+    """Drop GRANT, REVOKE, CREATE USER and similar statements."""
     filter_query_dml: bool = setting("canal.instance.filter.query.dml", default=False, shapes=True)
-    """Drop INSERT, UPDATE and DELETE that were logged as text, and the texts that stand before rows. They come only
-    [where nothing is left out](guide.md#texts-of-statements)."""
+    """Drop INSERT, UPDATE and DELETE statements that the source logged as text, and the statement texts before rows.
+    Sluice delivers these texts only [if nothing is filtered](guide.md#texts-of-statements)."""
     filter_query_ddl: bool = setting("canal.instance.filter.query.ddl", default=False, shapes=True)
-    """Drop CREATE, ALTER, DROP and the like."""
+    """Drop CREATE, ALTER, DROP and similar statements."""
     filter_dml_insert: bool = setting("canal.instance.filter.dml.insert", default=False, shapes=True)
     """Drop inserted rows."""
     filter_dml_update: bool = setting("canal.instance.filter.dml.update", default=False, shapes=True)
@@ -203,34 +202,35 @@ class InstanceConfig(Settings):
     filter_dml_delete: bool = setting("canal.instance.filter.dml.delete", default=False, shapes=True)
     """Drop deleted rows."""
     filter_transaction_entry: bool = setting("canal.instance.filter.transaction.entry", default=False, shapes=True)
-    """Drop the entries that begin and end transactions, except one in 8192 and one in 5 s, so that cursors move on."""
+    """Drop the entries that begin and end transactions. Sluice keeps one in 8192 and one in 5 s, so that cursors
+    advance."""
     filter_table_error: bool = setting("canal.instance.filter.table.error", default=False, shapes=True)
-    """Drop changes of tables that no longer exist or whose columns do not fit, instead of reporting them."""
+    """Drop changes of tables that no longer exist or whose columns do not match, instead of reporting an error."""
 
-    # How changes are written.
+    # Format of changes.
 
     strict_canal: bool = setting("canal.instance.parser.strictCanal", default=False, shapes=True)
     """Write every value exactly as Canal does, including its mistakes (see "Deviations from Canal"). A get over Canal's
     protocol then waits for a full batch."""
     time_zone: Annotated[str | None, AfterValidator(_zone)] = setting("sluice.instance.timeZone", None, shapes=True)
-    """Time zone in which TIMESTAMP values are written, such as `Asia/Shanghai` or `+08:00`. Empty means that of the
-    process, as in Canal."""
+    """Time zone for TIMESTAMP values, such as `Asia/Shanghai` or `+08:00`. Empty means the time zone of the process, as
+    in Canal."""
     quarantine: bool = setting("sluice.instance.quarantine", default=True, shapes=True)
-    """What happens to a row event that cannot be decoded: `true` puts a marker in its place and goes on, `false` stops
-    the destination."""
+    """What to do with a row event that Sluice cannot decode. `true` puts a marker in its place and continues. `false`
+    stops the destination."""
     quarantine_max_bytes: int = setting("sluice.instance.quarantine.maxBytes", 64 << 20, ge=0, le=1 << 40, unit="bytes")
-    """How many bytes of such events are kept, so that they can be decoded when the source no longer has them."""
+    """How many bytes of such events Sluice retains. It can then decode them later, after the source has purged them."""
 
     # The ring.
 
     memory_buffer_size: int = setting("canal.instance.memory.buffer.size", 16384, ge=2, le=1 << 24, unit="entries")
-    """Entries that the ring holds; a power of two."""
+    """Number of entries that the ring holds, a power of two."""
     memory_buffer_memunit: int = setting("canal.instance.memory.buffer.memunit", 1024, ge=1, le=1 << 30, unit="bytes")
-    """Size of the unit in which MEMSIZE counts. The ring holds at most `buffer.size` units."""
+    """Size of a memory unit for MEMSIZE. The ring holds at most `buffer.size` units."""
     memory_batch_mode: Annotated[BatchMode, BeforeValidator(upper)] = setting(
         "canal.instance.memory.batch.mode", BatchMode.MEMSIZE, of_view=True
     )
-    """What `batchSize` counts: MEMSIZE units of memory, ITEMSIZE entries. A view can have its own."""
+    """What `batchSize` counts. MEMSIZE: units of memory. ITEMSIZE: entries. A view can have its own."""
     get_ddl_isolation: bool = setting("canal.instance.get.ddl.isolation", default=False, of_view=True)
     """Deliver every DDL in a batch of its own. A view can have its own."""
 
@@ -239,97 +239,104 @@ class InstanceConfig(Settings):
     store: Annotated[Literal["memory", "file", "mixed"], BeforeValidator(lower)] = setting(
         "sluice.instance.store", "memory"
     )
-    """Where changes are kept. `memory`: in the ring alone; what is no longer there is read from the source again.
-    `mixed`: in a [log on disk](guide.md#a-log-on-disk), too. Clients that are behind read that, also when the source
-    has purged its binlog, and no client waits for the slowest. The source is read on without any client. `file`: the
-    same, and nobody is given a change before it is synced to the disk."""
+    """Where Sluice keeps changes. `memory`: only in the ring. Changes that have left the ring are read from the source
+    again. `mixed`: in a [log on disk](guide.md#a-log-on-disk), too. Clients that lag read this log, even if the source
+    has purged its binlog, and no client waits for the slowest. Sluice reads the source even without any client. `file`:
+    like `mixed`, but no client gets a change before it is synced to the disk."""
     store_standby: bool = setting("sluice.instance.store.standby", default=False)
-    """Among several servers, those that stand by read the source into logs of their own, so that after a take-over what
-    the source has purged is still there. Each is one more replica for the source, with a server id of its own."""
+    """With several servers, let standby servers read the source into logs of their own. After a failover, changes that
+    the source has purged are then still available. Each standby is one more replica for the source, with its own server
+    id."""
     store_dir: FolderPath | None = setting("sluice.instance.store.dir", None)
-    """Folder of `<destination>/log`. Empty means that of `meta.dat`."""
+    """Folder that contains `<destination>/log`. Empty means the folder of `meta.dat`."""
     store_max_bytes: int = setting("sluice.instance.store.maxBytes", 0, ge=0, le=1 << 50, unit="bytes")
-    """How much the log keeps. The oldest files go first, unless a protected client needs them; a file has
-    256 MiB, or an eighth. 0 is a tenth of the disk, in equal shares for all destinations with a log in the same
-    folder."""
+    """Maximum size of the log. Sluice deletes the oldest files first, unless a protected client needs them. A file has
+    256 MiB, or an eighth of the limit. 0 means a tenth of the disk, shared equally by all destinations with a log in
+    the same folder."""
     store_max_age: int = setting("sluice.instance.store.maxAge", 0, ge=0, le=876_000, unit="h")
-    """How long the log keeps a file after it was written. 0 keeps it for ever."""
+    """How long the log retains a file after it was written. 0 retains it forever."""
     store_min_free: int = setting("sluice.instance.store.minFree", 1 << 30, ge=0, le=1 << 50, unit="bytes")
-    """How much of the disk stays free. The oldest files of the log go first; if there is none, the source waits."""
+    """Minimum free space on the disk. Sluice deletes the oldest files of the log first. If it can delete none, it stops
+    reading the source until there is room."""
     store_sync_period: int | None = setting("sluice.instance.store.syncPeriod", None, ge=0, le=3_600_000, unit="ms")
-    """How often the log is synced to the disk; 0 after every write, which may have many transactions. What a power loss
-    takes is read from the source again. Empty is 1000 for `mixed`, and 0 for `file`, where clients wait for it."""
+    """Interval between two syncs of the log. 0 syncs after every write, which can contain many transactions. After a
+    power loss, Sluice reads the missing part from the source again. Empty means 1000 for `mixed`, and 0 for `file`,
+    where clients wait for the sync."""
     store_compression: Annotated[Literal["none", "zstd"], BeforeValidator(lower)] = setting(
         "sluice.instance.store.compression", "none"
     )
-    """Whether files of the log are [compressed](guide.md#a-log-on-disk) once they are full. `zstd` takes one core at
-    most, for all destinations, and makes reading the log slower."""
+    """Whether to [compress](guide.md#a-log-on-disk) full files of the log. `zstd` uses at most one core for all
+    destinations, and makes reading the log slower."""
 
     # Subscriptions and cursors.
 
     auto_reset_latest_pos_mode: bool = setting("canal.auto.reset.latest.pos.mode", default=False)
-    """When the source has purged the binlog at the cursors of all clients, go on at its current end and lose what is
-    between, instead of stopping with an error. If only some of the clients have lost their places, these get an error.
-    So does a client whose place belongs to another source or history."""
+    """What to do if the source has purged the binlog at the cursors of all clients. `true` resumes at the current end
+    of the binlog and loses the changes before it. `false` stops with an error. If only some clients have lost their
+    positions, these get an error. A client whose position belongs to another source or history gets an error, too."""
     shared_filter: bool = setting("sluice.instance.sharedFilter", default=False)
-    """Canal's rule for filters: the filter of the last client that subscribes with one replaces `filter.regex`, for all
-    clients, from then on. Otherwise each client has its own, which narrows `filter.regex`. Not for a destination with a
-    log on disk, which holds what one filter has let through, nor with `sluice.instance.filter.where.crossing`."""
+    """Canal's rule for filters. The filter of the last client that subscribes with one replaces `filter.regex` for all
+    clients from then on. Otherwise each client has its own filter, which narrows `filter.regex`. Not for a destination
+    with a log on disk, because the log holds what one filter has passed. Not with
+    `sluice.instance.filter.where.crossing = split`."""
     detach_after: int = setting("sluice.instance.detachAfter", 300, ge=0, le=31_536_000, unit="s")
-    """How long one of several clients may hold a full ring back. When another client has confirmed all that the ring
-    holds, or waits for what comes after, each of the others has to confirm as much before the source has waited for
-    that long. Otherwise it leaves the ring and gets its changes from a catch-up reader. To confirm a little now and
-    then is not enough. 0 lets a client hold the others back for ever."""
+    """How long a client may block a full ring for other clients. The limit applies once another client has acknowledged
+    all that the ring holds, or waits for later changes. Each of the others has to acknowledge as much before the source
+    has waited for this long. Otherwise it leaves the ring and gets its changes from a catch-up reader. It does not help
+    to acknowledge a little now and then. 0 lets a client block the others forever."""
     client_expiry: int = setting("sluice.instance.clientExpiry", 0, ge=0, le=315_360_000, unit="s", of_view=True)
-    """A client that makes no call for this long is removed, together with its cursor. 0 keeps it for ever. A client can
-    set its own time by `expireAfter` when it subscribes, as `sluice tail` does. A view can have its own."""
+    """Sluice removes a client, with its cursor, after it has made no call for this long. 0 keeps it forever. A client
+    can set its own time with `expireAfter` when it subscribes, as `sluice tail` does. A view can have its own."""
     max_clients: int = setting("sluice.instance.maxClients", 20_000, ge=1, le=65_536, of_view=True)
-    """The greatest number of clients. Those that are stored stay, also if they are more. A view can have its own."""
+    """Maximum number of clients. Clients that are already stored stay, even above the limit. A view can have its
+    own."""
     max_clients_of_token: int = setting("sluice.instance.maxClientsOfToken", 100, ge=1, le=65_536, of_view=True)
-    """How many of them the tokens of one name may have created. Administrators, callers without a token and those of
-    Canal's port have no such limit."""
+    """Maximum number of clients that the tokens of one name may create. The limit does not apply to administrators,
+    callers without a token and clients on Canal's port."""
     max_filter_size: int = setting("sluice.instance.maxFilterSize", 20_000, ge=100, le=1_000_000, of_view=True)
-    """The greatest size of a client's filter, in instructions of the programs of RE2: some ten for each item that names
-    a table, and more for `.*` and `\\w`. Each new table is matched with each filter. One that another client has
-    already may be used, whatever its size."""
+    """Maximum size of a client's filter, in instructions of RE2 programs. An item that names a table takes about ten,
+    `.*` and `\\w` take more. Sluice matches each new table with each filter. A client may use a filter of any size if
+    another client already has it."""
     max_filter_sizes: int = setting("sluice.instance.maxFilterSizes", 500_000, ge=100, le=1_000_000_000, of_view=True)
-    """The greatest size of the filters of all clients together; those that are alike count once. The clients of the
-    tokens of one name have a quarter of it at most."""
+    """Maximum size of the filters of all clients together. Identical filters count once. The clients of the tokens of
+    one name get at most a quarter of it."""
     catch_up_readers: int = setting("sluice.instance.catchUp.readers", 2, ge=0, le=64)
-    """The greatest number of parsers that read the source again for what is no longer in the ring, each with a server
-    id and a ring of its own. Clients that are behind the ring, and ranges, take turns; a client that makes no calls
-    gets no turn. 0 forbids such parsers: a client that is behind the ring is `gone`."""
+    """Maximum number of catch-up readers. These are parsers that read the source again for changes that have left the
+    ring. Each has its own server id and ring. Clients behind the ring and ranges take turns; a client that makes no
+    calls gets no turn. 0 turns these readers off: a client behind the ring is `gone`."""
     snapshot_readers: int = setting("sluice.instance.snapshot.readers", 2, ge=1, le=64)
-    """The greatest number of clients for whose snapshots tables of the source are read at the same time, each over
-    a connection of its own. The others take turns, chunk by chunk."""
+    """Maximum number of clients whose snapshots read tables at the same time, each over its own connection. The others
+    take turns, chunk by chunk."""
     snapshot_whole_bytes: int = setting(
         "sluice.instance.snapshot.withoutKey.maxBytes", 64 << 20, ge=0, le=1 << 40, unit="bytes"
     )
-    """The greatest size of a table that a snapshot reads as a whole, because it has no key by which it could be read in
-    parts. Its rows are in the server's memory until the client has taken them, and the client waits while they are
-    read. A larger one is refused. 0 refuses all of them."""
+    """Maximum size of a table without a key. A snapshot cannot read such a table in chunks, and reads it as a whole.
+    The client waits for this read, and the server keeps the rows in memory until the client has taken them. Sluice
+    refuses a larger table. 0 refuses all of them."""
     meta: Annotated[MetaKind, BeforeValidator(lower)] = setting("sluice.instance.meta", MetaKind.FILE, of_view=True)
-    """Where subscriptions and cursors are kept: `file` survives a restart, `memory` does not. With `canal.zkServers`
-    the default is `zookeeper`: an ack is answered once it is durable there, and acks that come meanwhile share the next
-    write. `mixed` writes cursors as they change, and `period` every `canal.zookeeper.flush.period`. With these two an
-    ack does not wait, so what was acked last can come again from another server. Without this setting, Canal's
-    `canal.instance.global.spring.xml` decides: `file-instance.xml`, `memory-instance.xml`, or `default-instance.xml`
-    for `period`. A view can have its own."""
+    """Where Sluice stores subscriptions and cursors. `file` survives a restart, `memory` does not. With
+    `canal.zkServers` the default is `zookeeper`: Sluice answers an ack once it is durable there, and concurrent acks
+    share the next write. `mixed` writes cursors as they change, `period` every `canal.zookeeper.flush.period`. With
+    these two an ack does not wait, so another server can deliver the last acknowledged changes again. Without this
+    setting, Canal's `canal.instance.global.spring.xml` decides: `file-instance.xml`, `memory-instance.xml`, or
+    `default-instance.xml` for `period`. A view can have its own."""
     log_position: Annotated[Literal["failback", "parse"], BeforeValidator(lower)] = setting(
         "sluice.instance.logPosition", "failback"
     )
-    """Where the source is read from. `failback`: from the smallest cursor of a client; without cursors, from where the
-    configuration says, as with Canal's shipped files. `parse`: a place is kept too, and counts when no client has a
-    cursor: Canal's node `parse` in ZooKeeper, or `parse.dat` beside `meta.dat`."""
+    """Which position Sluice reads the source from. `failback`: the smallest cursor of all clients; without cursors, the
+    configured start, as with Canal's shipped files. `parse`: Sluice also stores a position, and uses it if no client
+    has a cursor. It stores it in Canal's node `parse` in ZooKeeper, or in `parse.dat` beside `meta.dat`."""
     file_data_dir: FolderPath = setting("canal.file.data.dir", Path(), of_view=True)
-    """Folder of `<destination>/meta.dat`; with `canal.zkServers`, of what a server saves of the cursors in ZooKeeper.
-    Empty, and `../conf` as in Canal's own files, mean the folder of `canal.properties`. A view can have its own."""
+    """Folder that contains `<destination>/meta.dat`. With `canal.zkServers` the server saves its backup of the cursors
+    in ZooKeeper there. If it is empty, or `../conf` as in Canal's own files, Sluice uses the folder of
+    `canal.properties`. A view can have its own."""
     file_flush_period: int = setting("canal.file.flush.period", 1000, ge=1, le=86_400_000, unit="ms", of_view=True)
-    """How often changed cursors are written to the file. A view can have its own."""
+    """Interval between two writes of changed cursors to the file. A view can have its own."""
     zookeeper_flush_period: int = setting(
         "canal.zookeeper.flush.period", 1000, ge=1, le=86_400_000, unit="ms", of_view=True
     )
-    """How often changed cursors are written to ZooKeeper, if no ack waits for that. A view can have its own."""
+    """Interval between two writes of changed cursors to ZooKeeper, if no ack waits for the write. A view can have its
+    own."""
 
     _main: "InstanceConfig | None" = PrivateAttr(default=None)
 

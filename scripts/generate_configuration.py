@@ -6,6 +6,7 @@ With ``--check`` nothing is written; the exit status says whether the page is up
 import ast
 import re
 import sys
+import textwrap
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -24,35 +25,38 @@ from sluice.server.outputs.settings import OutputNames, OutputSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "configuration.md"
+WIDTH = 119
+"""Characters of a line, without the backslash at its end."""
 
 HEAD = r"""# Configuration
 
 <!-- Written by scripts/generate_configuration.py from the models; change those. -->
 
-Sluice is configured by Canal's own files: `canal.properties` in the conf folder, and for each destination a folder with
-an `instance.properties`. The latter overrides the former: every setting of a destination may be in
-`canal.properties`, where it holds for all of them. Keys that start with `canal.` mean what they mean in Canal; those
-that start with `sluice.` are ours.
+You configure Sluice with Canal's own files: `canal.properties` in the conf folder, and an `instance.properties` in a
+folder for each destination. A setting in `instance.properties` overrides the same setting in `canal.properties`, where
+it applies to all destinations. Keys that start with `canal.` have the meaning that they have in Canal. Keys that start
+with `sluice.` are Sluice's own.
 
-* The files have Java's syntax: a backslash is doubled (`shop\\..*`); at the end of a line it continues it. `${key}` and
-  `${key:default}` insert the value of another key, or of an environment variable.
-* Every key can be given by the environment, which wins over files: `canal.instance.dbPassword` is
-  `SLUICE_INSTANCE_DB_PASSWORD`. Canal's way, a variable with the dotted name itself, works too. What Kubernetes sets
-  for a service called `sluice`, such as `SLUICE_PORT=tcp://10.0.0.1:80`, is ignored, with a warning.
-* A password or another secret may be in a file of its own, as Docker and Kubernetes give them:
-  `canal.instance.dbPasswordFile = /run/secrets/db`, or `SLUICE_INSTANCE_DB_PASSWORD_FILE` in the environment. So every
-  key can be given that ends with `password`, `passwd` or `secret`. The end of the file's line is left out; all else
-  counts as it is. With `canal.auto.scan` a destination takes a new password up when its file changes.
-* An empty value stands for the default.
+* The files use Java's syntax. Double a backslash (`shop\\..*`); a backslash at the end of a line continues the line.
+  `${key}` and `${key:default}` insert the value of another key or of an environment variable.
+* You can set every key in the environment, which overrides the files: `canal.instance.dbPassword` is
+  `SLUICE_INSTANCE_DB_PASSWORD`. As in Canal, you can also set a variable with the dotted name itself.
+* Kubernetes sets variables such as `SLUICE_PORT=tcp://10.0.0.1:80` for a service called `sluice`. Sluice ignores them
+  and logs a warning.
+* You can keep a password or another secret in a file of its own, as Docker and Kubernetes provide it:
+  `canal.instance.dbPasswordFile = /run/secrets/db`, or `SLUICE_INSTANCE_DB_PASSWORD_FILE` in the environment. This
+  works for every key that ends with `password`, `passwd` or `secret`. Sluice removes the line end of the file and
+  nothing else. With `canal.auto.scan` a destination picks up a new password when its file changes.
+* An empty value means the default.
 * Relative paths start at the folder of `canal.properties`.
-* A key that has no effect is named in a warning at start and by `sluice check`: an unknown one with the nearest known
-  one, one that only Canal uses with the reason.
+* Sluice warns about a key that has no effect, at start and in `sluice check`. For an unknown key it names the nearest
+  known one. For a key that only Canal uses it gives the reason.
 """
 
 LIBRARY = """
 **`kafka.…`**\\
-The settings of the producer, for all outputs to Kafka, by the names of Java's producer or of librdkafka; with
-`sluice.output.<name>.` before them for one of them. [Kafka](kafka.md#settings-of-the-producer) has them all.\\
+Settings of the producer, for all outputs to Kafka. Use the names of Java's producer or of librdkafka. Prefix them with
+`sluice.output.<name>.` to set them for one output. [Kafka](kafka.md#settings-of-the-producer) lists them all.\\
 Environment: `SLUICE_KAFKA_SASL_PASSWORD` is `kafka.sasl.password`.
 """
 
@@ -65,11 +69,14 @@ def page() -> str:
     for config in CONFIGS.values():
         title = f"{config.source_title} as the source of a destination (`instance.properties`)"
         parts += [f"\n## {title[0].upper()}{title[1:]}\n", *sections(config)]
-    parts += ["\n## A binlog as the source, of a server or in files (`instance.properties`)\n", *sections(BinlogConfig)]
+    parts += [
+        "\n## Binlog settings, for a server or files as the source (`instance.properties`)\n",
+        *sections(BinlogConfig),
+    ]
     parts += ["\n## Outputs: changes sent to other systems (`instance.properties`)\n"]
     parts += [*sections(OutputNames), *sections(OutputSettings)]
     parts += ["\n## An output to Kafka (`instance.properties`)\n", *sections(KafkaSettings), LIBRARY]
-    parts += ["\n## Keys of Canal that have no effect\n\n| keys | because |\n| --- | --- |\n"]
+    parts += ["\n## Keys of Canal that have no effect\n\n| keys | reason |\n| --- | --- |\n"]
     reasons = defaultdict(list)
     for pattern, reason in WITHOUT_EFFECT.items():
         reasons[reason].append(f"`{readable(pattern)}`")
@@ -92,14 +99,21 @@ def sections(model: type[Settings]) -> list[str]:
         if choices := choices_of(field.annotation):
             facts.append("one of " + ", ".join(f"`{choice}`" for choice in choices))
         if name == "destination":
-            facts.append("default: the name of the folder")
+            facts.append("default: name of the folder")
         else:
-            facts.append("has to be given" if field.is_required() else f"default: {default_text(field.default)}")
+            facts.append("required" if field.is_required() else f"default: {default_text(field.default)}")
         if unit:
             facts.append(f"unit: {unit}")
-        description = " ".join((field.description or "").split())
+        description = wrapped(" ".join((field.description or "").split()))
         parts.append(f"\n**`{field.alias}`**\\\n{description}\\\n{'; '.join(facts)}.\n")
     return parts
+
+
+def wrapped(text: str) -> str:
+    """Break a text into lines, but no code and no link."""
+    whole = re.sub(r"`[^`]*`|\[[^\]]*\]\([^)]*\)", lambda it: it[0].replace(" ", "\0"), text)
+    lines = textwrap.fill(whole, WIDTH, break_long_words=False, break_on_hyphens=False)
+    return lines.replace("\0", " ")
 
 
 def headings_of(model: type[Settings]) -> dict[str, str]:

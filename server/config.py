@@ -131,79 +131,80 @@ class ServerConfig(Settings):
     )
     """Names of the destinations to start, separated by commas. Each has a folder with an `instance.properties`."""
     destinations_expr: str = setting("canal.destinations.expr", "")
-    """Instead of the names a range of them: `shard{1-16}`."""
+    """A range of names in place of `canal.destinations`: `shard{1-16}`."""
     conf_dir: FolderPath = setting("canal.conf.dir", Path())
-    """Folder that holds the destinations' folders. Empty, and `../conf` as in Canal's own files, are the folder of
-    `canal.properties`."""
+    """Folder that holds the destinations' folders. If it is empty, or `../conf` as in Canal's own files, Sluice uses
+    the folder of `canal.properties`."""
     auto_scan: bool = setting("canal.auto.scan", default=False)
-    """Watch the folder: start destinations that appear, restart those that read something else now, bring their outputs
-    in line, and stop those that go."""
+    """Watch the configuration folder. Sluice starts destinations whose file appears and stops destinations whose file
+    is gone. It restarts a destination only if the change affects what it reads, and applies changes of its outputs."""
     auto_scan_interval: float = setting("canal.auto.scan.interval", 5.0, unit="s", ge=0.01, le=86400)
-    """How often the folder is looked at."""
+    """Interval between two scans of the folder."""
     instance_mode: Annotated[Literal["spring"], BeforeValidator(_lower)] = setting(
         "canal.instance.global.mode", "spring"
     )
-    """Where the destinations' settings come from. `spring` means from files; Canal's admin server is not supported."""
+    """Where the settings of destinations come from. `spring` means files. Sluice does not support Canal's admin
+    server."""
     server_mode: Annotated[Literal["tcp", "kafka", "rocketmq", "rabbitmq", "pulsarmq"], BeforeValidator(_lower)] = (
         setting("canal.serverMode", "tcp")
     )
-    """What takes the changes: clients (`tcp`), or Kafka (`kafka`), to which each destination then sends them as its
-    client 1001; `canal.port` is closed then. Canal's other modes are not there: the changes wait until a client fetches
-    them."""
+    """Who takes the changes. `tcp`: clients fetch them. `kafka`: each destination sends them to Kafka as its client
+    1001, and Sluice does not open `canal.port`. Sluice does not implement Canal's other modes: the changes wait until a
+    client fetches them."""
 
     # The HTTP API.
 
     http_host: Annotated[str, AfterValidator(_host)] = setting("sluice.http.host", "127.0.0.1")
-    """Address to listen on. Others than this host can reach `0.0.0.0`, which needs a certificate and credentials."""
+    """Address to listen on. To serve other hosts, set `0.0.0.0`, which needs a certificate and credentials."""
     http_port: int = setting("sluice.http.port", 11180, ge=0, lt=1 << 16)
-    """Port to listen on; 0 takes any free one."""
+    """Port to listen on. 0 takes any free port."""
     http_tls_cert: FolderPath | None = setting("sluice.http.tlsCert", None)
-    """File of the server's certificate and those between it and its authority (PEM). Empty: no TLS. When the files
-    change, new connections get what they have then; what cannot be used is an error in the log."""
+    """PEM file with the server's certificate and the intermediate certificates. Empty: no TLS. When the files change,
+    new connections use their new content. If Sluice cannot use it, it logs an error."""
     http_tls_key: FolderPath | None = setting("sluice.http.tlsKey", None)
-    """File of the private key of the certificate (PEM)."""
+    """PEM file with the private key of the certificate."""
     http_credentials: FolderPath = setting("sluice.http.credentials", Path("credentials.json"))
-    """File of the tokens and users, written by `sluice token` and `sluice user`. As long as it has none, none are asked
-    for."""
+    """File of the tokens and users, written by `sluice token` and `sluice user`. While it holds none, the API asks for
+    none."""
     http_max_header: int = setting("sluice.http.maxHeader", 16 * 1024, ge=1 << 10, le=1 << 20, unit="bytes")
-    """The longest header of a request that is taken, its URL included."""
+    """Maximum size of a request's header, including its URL."""
     http_max_url: int = setting("sluice.http.maxUrl", 8 * 1024, ge=256, le=1 << 20, unit="bytes")
-    """The longest URL that is taken."""
+    """Maximum size of a URL."""
     http_max_body: int = setting("sluice.http.maxBody", 1 << 20, ge=1 << 10, le=1 << 30, unit="bytes")
-    """The longest body of a request that is taken; of a call that needs no credentials 8192 bytes at most."""
+    """Maximum size of a request's body. For a call that needs no credentials the limit is 8192 bytes at most."""
     http_header_timeout: float = setting("sluice.http.headerTimeout", 10.0, gt=0, le=3600, unit="s")
-    """How long the header of a request may take to arrive, and before it a TLS handshake."""
+    """Timeout for the header of a request, and for the TLS handshake before it."""
     http_request_timeout: float = setting("sluice.http.requestTimeout", 30.0, gt=0, le=3600, unit="s")
-    """How long a whole request may take to arrive. The answer may take as long as it likes."""
+    """Timeout for a whole request to arrive. It does not limit the response."""
     http_proxies: Annotated[tuple[str, ...], BeforeValidator(_names), AfterValidator(_networks)] = setting(
         "sluice.http.proxies", ()
     )
-    """Addresses or networks of reverse proxies in front of this server, separated by commas. What they say in
-    `X-Forwarded-For` is believed, so that failed logins through a proxy count for the caller, not for the proxy."""
+    """Addresses or networks of reverse proxies in front of this server, separated by commas. Sluice trusts their
+    `X-Forwarded-For`, so that it counts failed logins against the caller and not against the proxy."""
     insecure: bool = setting("sluice.http.insecure", default=False)
-    """Listen beyond this host even without certificate or credentials, for Canal's clients too: everybody can then read
-    every change."""
+    """Listen for other hosts even without a certificate or credentials. This includes the port for Canal's clients.
+    Everybody who reaches the server can then read every change."""
 
     # Canal's clients.
 
     tcp_host: Annotated[str, AfterValidator(_host)] = setting("canal.ip", "127.0.0.1")
-    """Address to listen on for Canal's clients. Unlike Canal's, an empty one is this host's own; others can reach
-    `0.0.0.0`, which needs `canal.user` and `canal.passwd`. The protocol has no encryption."""
+    """Address to listen on for Canal's clients. Unlike in Canal, an empty value means the loopback address. To serve
+    other hosts, set `0.0.0.0`, which needs `canal.user` and `canal.passwd`. The protocol has no encryption."""
     tcp_port: int = setting("canal.port", 11111, ge=0, lt=1 << 16)
-    """Port to listen on for Canal's clients; 0 takes any free one."""
+    """Port to listen on for Canal's clients. 0 takes any free port."""
     without_netty: bool = setting("canal.withoutNetty", default=False)
-    """Do not serve Canal's clients: nothing listens on `canal.port`."""
+    """Do not serve Canal's clients. Sluice then does not listen on `canal.port`."""
     tcp_user: str = setting("canal.user", "")
-    """Name that Canal's clients have to give; empty takes any."""
+    """User name that Canal's clients have to send. Empty accepts any name."""
     tcp_passwd: Annotated[SecretStr, AfterValidator(_password_hash)] = setting("canal.passwd", SecretStr(""))
-    """Their password, as Canal keeps it: the SHA-1 of its SHA-1, 40 hexadecimal digits, which `SELECT
-    SHA1(UNHEX(SHA1('…')))` makes. Empty takes any password."""
+    """Hash of the password of Canal's clients, in Canal's format: the SHA-1 of its SHA-1, 40 hexadecimal digits.
+    `SELECT SHA1(UNHEX(SHA1('…')))` computes it. Empty accepts any password."""
     tcp_max_frame: int = setting("sluice.tcp.maxFrame", 1 << 20, ge=1 << 10, lt=1 << 31, unit="bytes")
-    """The longest request that is taken from a Canal client once it has logged in."""
+    """Maximum size of a request from a Canal client that has logged in."""
     tcp_max_first_frame: int = setting("sluice.tcp.maxFirstFrame", 16 * 1024, ge=1 << 10, le=1 << 20, unit="bytes")
-    """The longest request that is taken from a Canal client before it has logged in."""
+    """Maximum size of a request from a Canal client that has not logged in yet."""
     tcp_login_timeout: float = setting("sluice.tcp.loginTimeout", 10.0, gt=0, le=3600, unit="s")
-    """How long a Canal client may take to log in."""
+    """Timeout for the login of a Canal client."""
     get_linger: float = setting("sluice.get.linger", 5.0, ge=0, le=3_600_000, unit="ms")
     """How long a get with a timeout waits for a full batch once there is an entry. Under `strictCanal` it waits for a
     full batch until the timeout, as in Canal."""
@@ -211,21 +212,22 @@ class ServerConfig(Settings):
     # Several servers.
 
     zk_servers: Annotated[str, AfterValidator(_hosts)] = setting("canal.zkServers", "")
-    """ZooKeeper servers, `host:port` separated by commas, through which servers share their destinations: each is
-    active on one of them, and another takes it over when that one goes. They need the same destinations. A path after
-    the last one, which has to exist in ZooKeeper, is the folder of all nodes. Empty: no others."""
+    """ZooKeeper servers, `host:port` separated by commas. Servers with the same ZooKeeper share their destinations:
+    each destination is active on one server, and another server takes it over if that one fails. All servers need the
+    same destinations. A path after the last host is the root of all nodes; it has to exist in ZooKeeper. Empty: a
+    single server."""
     register_ip: Annotated[str, AfterValidator(_host)] = setting("canal.register.ip", "")
-    """Address under which clients reach this server, as written to ZooKeeper. Empty takes `canal.ip`."""
+    """Address under which clients reach this server. Sluice writes it to ZooKeeper. Empty takes `canal.ip`."""
     session_timeout: float = setting("sluice.ha.sessionTimeout", 6.0, ge=0.1, le=3600, unit="s")
-    """How long ZooKeeper hears nothing from a server before others may take its destinations over. ZooKeeper limits it,
-    by default to 2 to 20 of its ticks."""
+    """How long ZooKeeper waits for a silent server before other servers may take over its destinations. ZooKeeper
+    limits the value, by default to 2 to 20 of its ticks."""
 
     # Logs.
 
     log_level: Annotated[LogLevel, BeforeValidator(_upper)] = setting("sluice.log.level", LogLevel.INFO)
-    """The least serious events that are logged."""
+    """Lowest level of events that Sluice logs."""
     log_format: Annotated[LogFormat, BeforeValidator(_lower)] = setting("sluice.log.format", LogFormat.TEXT)
-    """How events are logged: `text` is for people, `json` is one JSON object per line."""
+    """Format of log lines. `text` is for people, `json` is one JSON object a line."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

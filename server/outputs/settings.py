@@ -25,8 +25,9 @@ class OutputNames(Settings):
     """Which outputs a destination has."""
 
     outputs: Annotated[tuple[str, ...], BeforeValidator(_names)] = setting("sluice.outputs", (), max_length=64)
-    """Names of the destination's outputs, separated by commas: each sends the changes to another system, beside the
-    clients that fetch them. `canal.serverMode = kafka` makes one of the name `mq` for each destination."""
+    """Names of the destination's outputs, separated by commas. Each output sends the changes to another system, in
+    addition to the clients that fetch them. `canal.serverMode = kafka` creates an output named `mq` for each
+    destination."""
 
 
 class OnMarker(StrEnum):
@@ -48,31 +49,34 @@ class OutputSettings(Settings):
     """The configuration of an output."""
 
     type: str = setting("sluice.output.<name>.type", "kafka")
-    """Where it sends: `kafka`."""
+    """Target of the output: `kafka`."""
     client_id: int | None = setting("sluice.output.<name>.clientId", None, ge=-(1 << 15), lt=1 << 15)
-    """The client that it is: its cursor says what was delivered. It is the output's own: calls of everybody else are
-    refused. Empty: a free one from 32001 on, which is kept; with `canal.serverMode = kafka`, Canal's 1001 for `mq`."""
+    """Client id of the output. Its cursor shows what the output has delivered. The client belongs to the output, and
+    Sluice rejects client calls of anybody else. Empty: Sluice picks a free id from 32001 on, and keeps it. With
+    `canal.serverMode = kafka`, `mq` gets Canal's 1001."""
     filter: str = setting("sluice.output.<name>.filter", "")
-    """The tables that are sent, as in `canal.instance.filter.regex`, among those of the destination; empty: all."""
+    """Tables to send, out of those of the destination, as in `canal.instance.filter.regex`. Empty: all."""
     where: ClientWhereText = setting("sluice.output.<name>.where", "")
-    """The rows that are sent, of tables of which not all are: `shop.orders: total > 10`. See
-    [conditions of a client](guide.md#conditions-of-a-client)."""
+    """Rows to send, for tables that you want only in part: `shop.orders: total > 10`. See [conditions of a
+    client](guide.md#conditions-of-a-client)."""
     start: str = setting("sluice.output.<name>.start", "earliest")
-    """Where it begins when it has no cursor yet: `earliest` that is stored, `oldest` that the source has, too,
-    `latest`, or a position."""
+    """Start position if the output has no cursor yet. `earliest`: the oldest change in the ring or the log. `oldest`:
+    the oldest change that Sluice or the source still has. `latest`: the current end. You can also set a position."""
     max_bytes: int = setting("sluice.output.<name>.maxBytes", 1 << 20, unit="bytes", ge=1 << 10, le=64 << 20)
-    """The size of a batch that is fetched and confirmed as a whole. One change that is larger comes alone."""
+    """Size of a batch, which the output fetches and acknowledges as a whole. A larger change forms a batch of its
+    own."""
     window: int = setting("sluice.output.<name>.window", 16, ge=1, le=64)
-    """How many batches are sent before the first of them is confirmed. After a crash so many come again."""
+    """Number of batches that the output sends before the target has confirmed the first of them. After a crash, it can
+    send as many again."""
     late: bool = setting("sluice.output.<name>.late", default=False)
-    """Whether rows are sent that come out of their order: what was in quarantine, after `sluice quarantine retry`. Else
-    they are left out, and logged."""
+    """Whether to send rows that are out of order: rows from the quarantine, after `sluice quarantine retry`. If not,
+    the output skips and logs them."""
     on_marker: OnMarker = setting("sluice.output.<name>.onMarker", OnMarker.STOP)
-    """What is done with a marker, which stands for changes that could not be decoded or are gone from the source:
-    `stop` until somebody decides, `skip` it, or `send` it as a message."""
+    """What to do with a marker. A marker stands for changes that Sluice could not decode or that are gone from the
+    source. `stop` waits for an operator, `skip` skips it, `send` sends it as a message."""
     on_refused: OnRefused = setting("sluice.output.<name>.onRefused", OnRefused.STOP)
-    """What is done with a change that the other side cannot take, because it is too large: `stop` until somebody
-    decides, or `skip` it, with all rows of its event. `sluice quarantine skipped` lists what was left out, and why."""
+    """What to do with a change that the target rejects because it is too large. `stop` waits for an operator. `skip`
+    skips it, with all rows of its event. `sluice quarantine skipped` lists what the output skipped, and why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,22 +26,23 @@ class FilesConfig(BinlogConfig):
     # The source.
 
     folder: FolderPath = setting("sluice.instance.files.folder")
-    """Folder with the binlog files of one MySQL or MariaDB server, as it wrote them. The index file is not needed."""
+    """Folder with the unchanged binlog files of one MySQL or MariaDB server. Sluice does not need the index file."""
     name: str = setting("sluice.instance.files.name", "", pattern=r"^[^/]*$", max_length=200)
-    """What the names of the files have before the number, such as `mysql-bin`. Empty finds it out; it is needed where
-    the folder has the files of several binlogs."""
+    """Prefix of the file names before the number, such as `mysql-bin`. Empty detects it. You need it if the folder has
+    the files of several binlogs."""
     at_end: Annotated[Literal["wait", "end"], BeforeValidator(lower)] = setting("sluice.instance.files.atEnd", "wait")
-    """What happens where the last file ends: `wait` for more bytes and more files, or `end`: the destination is then
-    `finished`, and its clients get what is left."""
+    """What to do at the end of the last file. `wait` waits for more bytes and more files. `end` finishes: the
+    destination is then `finished`, and its clients get the remaining changes."""
     server_uuid: Annotated[str, BeforeValidator(lower), AfterValidator(_uuid)] = setting(
         "sluice.instance.files.serverUuid", ""
     )
-    """The `server_uuid` of the MySQL that wrote the files (`auto.cnf` in its data folder has it). Positions and the
-    history of tables are then those of a destination that reads the server itself. Without it, positions name MySQL by
-    its `server_id`, as they always name MariaDB, and a file of another `server_id` is refused."""
+    """The `server_uuid` of the MySQL server that wrote the files. It is in `auto.cnf` in its data folder. With it,
+    positions and table history are the same as those of a destination that reads the server itself. Without it,
+    positions name a MySQL server by its `server_id`, and Sluice rejects a file of another `server_id`. Positions always
+    name a MariaDB server by its `server_id`."""
     schema_file: FolderPath | None = setting("sluice.instance.files.schema", None)
-    """File of SQL with the tables as they were where the destination begins, as `mysqldump --no-data --databases`
-    writes it. Of a table that the history has, the history counts."""
+    """SQL file with the tables as they were at the start position, as `mysqldump --no-data --databases` writes it. If
+    the history knows a table, Sluice uses the history."""
 
     @property
     def place(self) -> str:

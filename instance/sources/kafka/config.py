@@ -19,23 +19,23 @@ class KafkaConfig(InstanceConfig):
     # The source.
 
     brokers: str = setting("sluice.instance.kafka.brokers", min_length=1)
-    """Brokers of Kafka: `host:port`, separated by commas."""
+    """Kafka brokers: `host:port`, separated by commas."""
     topic: str = setting("sluice.instance.kafka.topic", pattern=r"^[A-Za-z0-9._-]{1,249}$")
-    """The topic that TiDB's Drainer writes to: `<cluster id>_obinlog`, unless it is configured otherwise."""
+    """The topic that TiDB's Drainer writes to. Drainer's default is `<cluster id>_obinlog`."""
     commit_ts: int = setting("sluice.instance.kafka.commitTs", 0, ge=0, lt=1 << 63)
-    """The commit_ts after which to begin where no client has a cursor; 0 is the end of the topic."""
+    """The commit_ts to start after if no client has a cursor. 0 starts at the end of the topic."""
     security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(upper)] = (
         setting("sluice.instance.kafka.securityProtocol", "PLAINTEXT")
     )
-    """How the brokers are spoken to."""
+    """Security protocol of the connections to the brokers."""
     sasl_mechanism: str = setting("sluice.instance.kafka.saslMechanism", "SCRAM-SHA-512")
-    """How to log in, where the protocol is one of SASL: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`."""
+    """SASL mechanism for the SASL protocols: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`."""
     sasl_username: str = setting("sluice.instance.kafka.saslUsername", "")
-    """Account on the brokers. It has to be allowed to READ and DESCRIBE the topic."""
+    """Account on the brokers. It needs READ and DESCRIBE on the topic."""
     sasl_password: SecretStr = setting("sluice.instance.kafka.saslPassword", SecretStr(""))
-    """Its password."""
+    """Password of the account."""
     ca_location: FolderPath = setting("sluice.instance.kafka.caLocation", Path())
-    """File of the certificates (PEM) that the brokers' are signed with; empty: those of the system."""
+    """PEM file of the CA certificates that signed the brokers' certificates. Empty: the system's."""
 
     @property
     def place(self) -> str:

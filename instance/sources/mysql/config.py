@@ -102,51 +102,52 @@ Above0 = Annotated[int | None, AfterValidator(_zero_is_none)]
 class BinlogConfig(InstanceConfig):
     """What a server and a folder of files have in common as sources of a binlog."""
 
-    # How the binlog is read.
+    # Reading the binlog.
 
     connection_charset: Annotated[str, AfterValidator(_charset)] = setting(
         "canal.instance.connectionCharset", "UTF-8", shapes=True
     )
-    """Charset in which texts are read under `strictCanal`; else each column's own counts. A name of Java or MySQL."""
+    """Charset for texts under `strictCanal`. Otherwise Sluice uses the charset of each column. The name is one of Java
+    or MySQL."""
     event_bytes: int = setting("sluice.instance.event.maxBytes", 1 << 30, unit="bytes", ge=1 << 16, le=1 << 30)
-    """How long an event of the binlog may be, decompressed if necessary; a longer one stops the destination.
-    Servers send up to 1 GiB. `max_allowed_packet` limits a value, not an event: an UPDATE holds all columns twice."""
+    """Maximum size of a binlog event, after decompression. A larger event stops the destination. Servers send up to 1
+    GiB. `max_allowed_packet` limits a value, not an event: an UPDATE holds all columns twice."""
 
-    # What tables were, for sources that do not write the names of columns into the binlog.
+    # Table history, for sources that do not write column names into the binlog.
 
     tsdb_enable: bool = setting("canal.instance.tsdb.enable", default=True, shapes=True)
-    """Keep the history of all tables, so that old rows are read with the columns that they had. A source with
-    `binlog_row_metadata = FULL` says them itself: nothing is kept then, but of MariaDB which columns are UUID, INET4,
-    INET6, BINARY(16) and BINARY(4). Of files it is always kept."""
+    """Keep the history of all tables, so that Sluice reads old rows with the columns of their time. A source with
+    `binlog_row_metadata = FULL` sends the column names itself. Sluice then keeps no history, except which columns of
+    MariaDB are UUID, INET4, INET6, BINARY(16) and BINARY(4). For binlog files it always keeps the history."""
     tsdb_dir: FolderPath | None = setting("canal.instance.tsdb.dir", None)
-    """Folder of `<destination>/schema.db`; a folder with the name of the destination is that of `schema.db` itself, as
-    in Canal's own files. Empty means the folder of `meta.dat`."""
+    """Folder that contains `<destination>/schema.db`. If the folder has the name of the destination, `schema.db` is
+    directly in it, as in Canal's own files. Empty means the folder of `meta.dat`."""
     tsdb_url: HistoryUrlText = setting("canal.instance.tsdb.url", None)
-    """Database for servers that share destinations, `jdbc:mysql://host:port/database?sslMode=VERIFY_IDENTITY`; Sluice
-    makes its tables there, `schema_…`. `sslMode` means what it means to MySQL's Java driver, `PREFERRED` if there is
-    none; `&sslCa=FILE` names the authorities (PEM). Empty, or `jdbc:h2:…` as in Canal's own files, means the file
-    `schema.db` of each server."""
+    """Database for the history, for servers that share destinations:
+    `jdbc:mysql://host:port/database?sslMode=VERIFY_IDENTITY`. Sluice creates its tables `schema_…` there. `sslMode` has
+    the meaning of MySQL's Java driver; the default is `PREFERRED`. `&sslCa=FILE` names the CA certificates (PEM).
+    Empty, or `jdbc:h2:…` as in Canal's own files, means that each server uses its file `schema.db`."""
     tsdb_username: str = setting("canal.instance.tsdb.dbUsername", "")
     """Account on that database. It needs CREATE, SELECT, INSERT, UPDATE and DELETE there."""
     tsdb_password: SecretStr = setting("canal.instance.tsdb.dbPassword", SecretStr(""))
     """Password of the account."""
     tsdb_snapshot_expire: int = setting("canal.instance.tsdb.snapshot.expire", 360, ge=0, le=876_000, unit="h")
-    """How long a part of the history is kept after the stream has left it. 0 keeps it for ever."""
+    """How long Sluice retains a part of the history after the stream has passed it. 0 retains it forever."""
 
-    # Where to begin, when no client has a cursor yet.
+    # Start position, if no client has a cursor yet.
 
     gtid_on: bool = setting("canal.instance.gtidon", default=False, shapes=True)
-    """Ask the server for changes by GTID set instead of by file and offset. Entries then say the GTID of their
-    transaction, those of files too."""
+    """Request changes from the server by GTID set instead of by file and offset. Entries then carry the GTID of their
+    transaction. This holds for binlog files, too."""
     master_journal_name: str | None = setting("canal.instance.master.journal.name", None)
-    """Binlog file to begin in. Empty, with no timestamp and no GTID set: begin at the current end of a server, and with
-    the oldest of the files in a folder."""
+    """Binlog file to start in. If you set neither this, nor a timestamp, nor a GTID set, Sluice starts at the current
+    end of a server, or with the oldest file of a folder."""
     master_position: Above0 = setting("canal.instance.master.position", None, ge=0, lt=1 << 63, unit="bytes")
-    """Offset in the file at which to begin; empty is the beginning of the file."""
+    """Offset in the file to start at. Empty means the beginning of the file."""
     master_timestamp: Above0 = setting("canal.instance.master.timestamp", None, ge=0, le=LATEST, unit="ms")
-    """Begin with the first transaction at or after this Unix time."""
+    """Start with the first transaction at or after this Unix time."""
     master_gtid: str | None = setting("canal.instance.master.gtid", None)
-    """Begin after this GTID set; needs `canal.instance.gtidon`."""
+    """Start after this GTID set. Needs `canal.instance.gtidon`."""
 
     _is_reader: bool = PrivateAttr(default=False)
 
@@ -218,29 +219,29 @@ class MysqlConfig(BinlogConfig):
     # The source.
 
     master_address: AddressText = setting("canal.instance.master.address")
-    """Address of the MySQL or MariaDB server whose changes are read: `host:port` or `[IPv6 address]:port`."""
+    """Address of the MySQL or MariaDB server to read: `host:port` or `[IPv6 address]:port`."""
     db_username: str = setting("canal.instance.dbUsername", min_length=1)
     """Account on the source. It needs the privileges REPLICATION SLAVE, REPLICATION CLIENT and SELECT."""
     db_password: SecretStr = setting("canal.instance.dbPassword", SecretStr(""))
     """Password of the account."""
     default_database_name: str = setting("canal.instance.defaultDatabaseName", "")
-    """Database that the connection selects; empty selects none."""
+    """Database that the connection selects. Empty selects none."""
     ssl_mode: Annotated[SslMode, BeforeValidator(upper)] = setting("canal.instance.master.sslMode", SslMode.DISABLED)
-    """Encryption of the connection to the source. VERIFY_CA checks the signature of its certificate, VERIFY_IDENTITY
-    also the host name in it. PREFERRED and REQUIRED check nothing, so they protect neither the password nor the changes
-    against another server that answers in the source's place."""
+    """Encryption of the connection to the source. VERIFY_CA verifies the signature of its certificate. VERIFY_IDENTITY
+    also verifies the host name. PREFERRED and REQUIRED verify nothing. They protect neither the password nor the
+    changes from another server that answers in place of the source."""
     ssl_ca: FolderPath | None = setting("sluice.instance.sslCa", None)
-    """File of the authorities (PEM) that may have signed the source's certificate; empty means the system's."""
+    """PEM file of the CA certificates that may have signed the source's certificate. Empty means the system's."""
     ssl_cert: FolderPath | None = setting("sluice.instance.sslCert", None)
-    """File of the client certificate (PEM) to present to the source."""
+    """PEM file of the client certificate to present to the source."""
     ssl_key: FolderPath | None = setting("sluice.instance.sslKey", None)
-    """File of the private key (PEM) of the client certificate."""
+    """PEM file of the private key of the client certificate."""
     server_public_key: FolderPath | None = setting("sluice.instance.serverPublicKey", None)
-    """File of the source's RSA public key (PEM). It encrypts the password of a `caching_sha2_password` or
-    `sha256_password` account on a connection without TLS. It is `public_key.pem` in the source's data folder, or what
-    `SHOW STATUS LIKE 'Caching_sha2_password_rsa_public_key'` shows."""
+    """PEM file of the source's RSA public key. It encrypts the password of a `caching_sha2_password` or
+    `sha256_password` account on a connection without TLS. Find it as `public_key.pem` in the source's data folder, or
+    with `SHOW STATUS LIKE 'Caching_sha2_password_rsa_public_key'`."""
     slave_id: int = setting("canal.instance.mysql.slaveId", 0, ge=0, lt=1 << 32)
-    """Sluice's server id as a replica. No other replica of the source may have it; 0 generates one."""
+    """Sluice's server id as a replica. No other replica of the source may have it. 0 generates one."""
     binlog_format: Annotated[tuple[Literal["ROW", "STATEMENT", "MIXED"], ...], BeforeValidator(_items)] = setting(
         "canal.instance.binlog.format", ("ROW",), min_length=1
     )
@@ -253,46 +254,47 @@ class MysqlConfig(BinlogConfig):
     # A second server with the same data.
 
     standby_address: AddressText | None = setting("canal.instance.standby.address", None)
-    """Address of a replica of the source, or of the other one of two that replicate each other, which can be read in
-    its place ([failover of the source](operations.md#failover-of-the-source)). Account, password and TLS are the
-    same."""
+    """Address of a second server that Sluice can read in place of the source ([failover of the
+    source](operations.md#failover-of-the-source)). It is a replica of the source, or the other server of a pair that
+    replicate each other. Account, password and TLS are the same."""
     standby_journal_name: str | None = setting("canal.instance.standby.journal.name", None)
-    """As `canal.instance.master.journal.name`, for the standby: where to begin when it is read and no client has a
-    cursor yet."""
+    """Like `canal.instance.master.journal.name`, for the standby. Sluice uses it if it reads the standby and no client
+    has a cursor yet."""
     standby_position: Above0 = setting("canal.instance.standby.position", None, ge=0, lt=1 << 63, unit="bytes")
     """Offset in that file."""
     standby_timestamp: Above0 = setting("canal.instance.standby.timestamp", None, ge=0, le=LATEST, unit="ms")
-    """As `canal.instance.master.timestamp`, for the standby."""
+    """Like `canal.instance.master.timestamp`, for the standby."""
     standby_gtid: str | None = setting("canal.instance.standby.gtid", None)
-    """As `canal.instance.master.gtid`, for the standby."""
+    """Like `canal.instance.master.gtid`, for the standby."""
     detecting_enable: bool = setting("canal.instance.detecting.enable", default=False)
-    """Ask the source again and again whether it lives, over a connection of its own."""
+    """Run a periodic health check of the source, over its own connection."""
     detecting_sql: str = setting("canal.instance.detecting.sql", "select 1", min_length=1)
-    """What it is asked. A statement that writes is replicated, and so delivered, too."""
+    """Statement of the health check. The source replicates a statement that writes, so Sluice delivers it, too."""
     detecting_interval: int = setting("canal.instance.detecting.interval.time", 3, ge=1, le=86_400, unit="s")
-    """Time between two questions; also how long an answer may take, so that a server that hangs counts as dead."""
+    """Interval between two health checks. It is also the timeout of each check, so that a server that hangs counts as
+    dead."""
     detecting_retry_threshold: int = setting("canal.instance.detecting.retry.threshold", 3, ge=0, le=10_000)
-    """How many failures in a row are tolerated. One more, and the source counts as dead."""
+    """Number of consecutive failures that Sluice tolerates. After one more, the source counts as dead."""
     fallback_interval: int = setting("canal.instance.fallbackIntervalInSeconds", 60, ge=0, le=86_400, unit="s")
-    """Without GTIDs: how far before the last transactions that were read the search in the other server's binlog
-    begins."""
+    """For a failover without GTIDs. Sluice searches the other server's binlog from this long before the last
+    transactions that it has read."""
     heartbeat_ha_enable: bool = setting("canal.instance.detecting.heartbeatHaEnable", default=False)
-    """Read the other server when the source counts as dead, if it is proven that nothing is missed or given twice by
-    that. Needs `detecting.enable` and `standby.address`. Without it, only the log and `sluice status` say that the
-    source does not answer."""
+    """Read the other server when the source counts as dead. Sluice switches only if it can prove that the switch
+    neither loses nor repeats changes. Needs `detecting.enable` and `standby.address`. Without it, Sluice only reports
+    in the log and in `sluice status` that the source does not answer."""
 
-    # What a connection to the source may take.
+    # Limits of a connection to the source.
 
     so_timeout: int = setting("canal.instance.network.soTimeout", 30, unit="s", ge=1, le=86400)
-    """Silence of the source, heartbeats included, after which a new connection takes the place of this one."""
+    """Sluice opens a new connection after the source has sent nothing for this long, not even heartbeats."""
     login_timeout: float = setting("sluice.instance.login.timeout", 10.0, unit="s", ge=0.1, le=3600)
-    """How long a login at the source may take, from the connection to the first statement."""
+    """Timeout for a login at the source, from the connection to the first statement."""
     login_bytes: int = setting("sluice.instance.login.maxBytes", 1 << 20, unit="bytes", ge=1 << 12, le=1 << 30)
-    """How much the source may send during a login."""
+    """Maximum number of bytes that the source may send during a login."""
     answer_timeout: float = setting("sluice.instance.answer.timeout", 300.0, unit="s", ge=0.1, le=86400)
-    """How long the whole answer to one question about tables, binlog files and the like may take."""
+    """Timeout for the whole answer to one query about tables, binlog files and the like."""
     answer_bytes: int = setting("sluice.instance.answer.maxBytes", 16 << 20, unit="bytes", ge=1 << 16, le=1 << 30)
-    """How long such an answer may be. A list of all tables has about 60 bytes for each."""
+    """Maximum size of such an answer. A list of all tables has about 60 bytes for each table."""
 
     @property
     def address(self) -> Address:

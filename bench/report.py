@@ -84,16 +84,16 @@ def conditions(result: dict[str, Any]) -> str:
 def table(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Give the lines of a table."""
     latency = all("p99_ms" in case for case in cases)
-    names = ["p50", "p99", "max"] if latency else ["ours", "least to most"]
+    names = ["p50", "p99", "max"] if latency else ["Sluice", "range"]
     beside, goals, less = (any(case.get(key) for case in cases) for key in ("anchor", "goal", LESS))
     heads = [
         "case",
         "unit",
         *names,
         *(["goal"] if goals else ()),
-        *(["beside", "its figure", "ratio"] if beside else ()),
+        *(["compared with", "its result", "ratio"] if beside else ()),
     ]
-    heads += [*(["times less CPU of the server"] if less else ()), "CPU s per million rows", "MB at most"]
+    heads += [*(["server CPU, times less"] if less else ()), "CPU s per million rows", "peak MB"]
     yield f"| {' | '.join(heads)} |"
     yield f"| {' | '.join(['---'] * len(heads))} |"
     for case in cases:
@@ -124,7 +124,7 @@ def undecoded_table(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
     if undecoded:
         yield from (
             "",
-            "The same where no client decodes: it has the bytes, and its rows are counted when the clock has stopped.",
+            "The same without decoding. The client keeps the bytes; its rows are counted after the clock has stopped.",
             "",
         )
         yield from table(undecoded)
@@ -145,7 +145,7 @@ def stages_table(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
         return
     names = list(dict.fromkeys(stage["stage"] for case in cases for stage in case["stages"]))
     yield ""
-    yield "CPU seconds per million rows up to a stage, without the database and the sender; and what the stage adds."
+    yield "CPU seconds per million rows up to a stage, without the database and the sender, and what the stage adds."
     yield ""
     yield f"| case | {' | '.join(names)} |"
     yield f"| {' | '.join(['---'] * (len(names) + 1))} |"

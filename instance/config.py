@@ -156,8 +156,9 @@ class InstanceConfig(Settings):
     route: str = setting("sluice.instance.route", "", pattern=f"^(?:{DESTINATION_NAME})?$", of_view=True)
     """Name of another destination. This destination is then a [view](guide.md#views) of it, and Sluice reads the source
     once for both. A view has its own clients, outputs and cursors. It also has its own `filter.regex` and
-    `filter.black.regex`, which select from the tables of the other destination. A setting below says so if a view can
-    override it. A view shares all other settings with that destination, and Sluice rejects them in the view's file."""
+    `filter.black.regex`, which select from the tables of the other destination. The descriptions below state which
+    other settings a view can have of its own. A view shares all other settings with that destination, and Sluice
+    rejects them in the view's file."""
 
     # Filters.
 

@@ -131,7 +131,7 @@ class ServerConfig(Settings):
     )
     """Names of the destinations to start, separated by commas. Each has a folder with an `instance.properties`."""
     destinations_expr: str = setting("canal.destinations.expr", "")
-    """A range of names in place of `canal.destinations`: `shard{1-16}`."""
+    """A range of names, instead of `canal.destinations`: `shard{1-16}`."""
     conf_dir: FolderPath = setting("canal.conf.dir", Path())
     """Folder that holds the destinations' folders. If it is empty, or `../conf` as in Canal's own files, Sluice uses
     the folder of `canal.properties`."""

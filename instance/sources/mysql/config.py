@@ -229,7 +229,7 @@ class MysqlConfig(BinlogConfig):
     ssl_mode: Annotated[SslMode, BeforeValidator(upper)] = setting("canal.instance.master.sslMode", SslMode.DISABLED)
     """Encryption of the connection to the source. VERIFY_CA verifies the signature of its certificate. VERIFY_IDENTITY
     also verifies the host name. PREFERRED and REQUIRED verify nothing. They protect neither the password nor the
-    changes from another server that answers in place of the source."""
+    changes from another server that answers instead of the source."""
     ssl_ca: FolderPath | None = setting("sluice.instance.sslCa", None)
     """PEM file of the CA certificates that may have signed the source's certificate. Empty means the system's."""
     ssl_cert: FolderPath | None = setting("sluice.instance.sslCert", None)
@@ -254,7 +254,7 @@ class MysqlConfig(BinlogConfig):
     # A second server with the same data.
 
     standby_address: AddressText | None = setting("canal.instance.standby.address", None)
-    """Address of a second server that Sluice can read in place of the source ([failover of the
+    """Address of a second server that Sluice can read instead of the source ([failover of the
     source](operations.md#failover-of-the-source)). It is a replica of the source, or the other server of a pair that
     replicate each other. Account, password and TLS are the same."""
     standby_journal_name: str | None = setting("canal.instance.standby.journal.name", None)

@@ -252,8 +252,8 @@ class InstanceConfig(Settings):
     """Folder that contains `<destination>/log`. Empty means the folder of `meta.dat`."""
     store_max_bytes: int = setting("sluice.instance.store.maxBytes", 0, ge=0, le=1 << 50, unit="bytes")
     """Maximum size of the log. Sluice deletes the oldest files first, unless a protected client needs them. A file has
-    256 MiB, or an eighth of the limit. 0 means a tenth of the disk, shared equally by all destinations with a log in
-    the same folder."""
+    256 MiB, or an eighth of the limit if that is less. 0 means a tenth of the disk, shared equally by all destinations
+    with a log in the same folder."""
     store_max_age: int = setting("sluice.instance.store.maxAge", 0, ge=0, le=876_000, unit="h")
     """How long the log retains a file after it was written. 0 retains it forever."""
     store_min_free: int = setting("sluice.instance.store.minFree", 1 << 30, ge=0, le=1 << 50, unit="bytes")

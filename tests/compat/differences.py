@@ -129,13 +129,13 @@ ALLOWED = (
         source=MYSQL,
     ),
     Allowed(
-        "rows of images that have not all columns",
+        "rows whose images lack columns",
         "props.sluice.absent",
         canal=ABSENT,
         sluice=r"\[.*\]",
     ),
     Allowed(
-        "rows read with a schema that may be younger than they are",
+        "rows read with a possibly newer schema",
         "header.props.sluice.schema",
         canal=ABSENT,
         sluice="from-the-future",
@@ -161,7 +161,7 @@ ALLOWED = (
         BOTH,
     ),
     Allowed(
-        "end of a transaction that fills Canal's buffer of 1024 entries to the last place",
+        "end of a transaction that exactly fills Canal's buffer of 1024 entries",
         "entry",
         "cut",
         "TRANSACTIONEND",

@@ -13,20 +13,29 @@ PAGE = Path(__file__).parents[2] / "docs" / "compat.md"
 UNDOCUMENTED = "**not documented**"
 INTRODUCTION = """# Entries compared with Canal's
 
-`make compat` has written this page. It runs stock Canal 1.1.7 and Sluice on the same source, writes a
-[script](../tests/compat/script.py) of DDL and DML into it, reads both by Canal's own Java client, and compares entry by
-entry: all fields of the header, the properties, every field of every column before and after, the statements, begin and
-end of transactions; also whether a field is on the wire at all. Sluice is read twice, as it is by default and under
-`canal.instance.parser.strictCanal = true`. TIMESTAMP values are written in a zone with daylight saving time.
+`make compat` has written this page. It runs stock Canal 1.1.7 and Sluice on the same source. It writes a
+[script](../tests/compat/script.py) of DDL and DML into the source, reads both by Canal's own Java client, and compares
+entry by entry:
 
-Where both write the same value otherwise, only the one text that follows from the other is taken for
-[known](../tests/compat/relations.py): JSON that is equal as values, text that is its own bytes read as UTF-8.
+* All fields of the header, and the properties.
+* Every field of every column, before and after.
+* The statements.
+* The begin and end of transactions.
+* Whether a field is on the wire at all.
 
-A difference that does not stand in [Deviations from Canal](deviations.md) fails the run, and so does a
-[listed one](../tests/compat/differences.py) that does not occur any more. Begins and ends of transactions without rows
-are left out: Canal and Sluice deliver one of them every five seconds. Canal 1.1.7 reads MySQL 9.7 only from a position
-that is given, so all begin at one. It cannot read MariaDB 11.8 at all, nor MariaDB 10.11 by GTID: its `MariaGTIDSet`
-fails at the first GTID event.
+The run reads Sluice twice: as it is by default, and under `canal.instance.parser.strictCanal = true`. It writes
+TIMESTAMP values in a zone with daylight saving time.
+
+If both write the same value in different texts, the run accepts only the one text that
+[follows from the other](../tests/compat/relations.py). Examples are JSON that is equal as values, and text that is its
+own bytes read as UTF-8.
+
+The run fails at a difference that is not in [Deviations from Canal](deviations.md). It also fails if a
+[listed one](../tests/compat/differences.py) no longer occurs. It ignores begins and ends of transactions without rows:
+Canal and Sluice deliver one of them every five seconds.
+
+Canal 1.1.7 reads MySQL 9.7 only from a given position, so all sources start at one. It cannot read MariaDB 11.8 at all,
+nor MariaDB 10.11 by GTID: its `MariaGTIDSet` fails at the first GTID event.
 
 """
 
@@ -41,7 +50,7 @@ def _entries(results: Sequence[Result]) -> str:
     topics = list(dict.fromkeys(topic for result in results for topic in result.compared))
     lines = [
         "## Entries\n",
-        "The entries of Canal. In brackets: differences by default, under `strictCanal`.\n",
+        "Each cell has the number of Canal's entries. In brackets: differences by default, under `strictCanal`.\n",
         f"| topic | {' | '.join(str(it.source) for it in results)} |",
         f"| --- |{' ---: |' * len(results)}",
         f"| version | {' | '.join(it.version.split('-')[0] for it in results)} |",
@@ -80,7 +89,7 @@ def _differences(results: Sequence[Result]) -> str:
                 found[UNDOCUMENTED][mode].append((str(result.source), difference))
     lines = [
         "## Differences\n",
-        "Each stands in [Deviations from Canal](deviations.md) under its name, with what restores Canal's way.\n",
+        "[Deviations from Canal](deviations.md) lists each under its name, with what restores Canal's behavior.\n",
         "| deviation | sources | by default | under `strictCanal` | Canal, for example | Sluice |",
         "| --- | --- | ---: | ---: | --- | --- |",
     ]

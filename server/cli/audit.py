@@ -15,15 +15,17 @@ def add_commands(commands: Any) -> None:
         commands,
         "audit",
         audit_command,
-        "list what was changed, and by whom",
-        "List what was last changed at a destination on somebody's behalf: places (seek, skip, ack, rollback),\n"
-        "clients, snapshots, the source, start and stop; oldest first. Among several servers each has its own list.",
+        "list who changed what",
+        "List the last operations on a destination, oldest first: changes of positions (seek, skip, ack, rollback),\n"
+        "of clients, snapshots and the source, starts and stops. Each of several servers keeps a list of its own.",
         "sluice audit example",
         "sluice audit example --limit 10 --json",
     )
     add_destination(audit)
-    audit.add_argument("--limit", type=int, default=100, metavar="N", help="at most so many, the last ones (100)")
-    audit.add_argument("--json", action="store_true", help="as the API says it")
+    audit.add_argument(
+        "--limit", type=int, default=100, metavar="N", help="maximum number of operations (default: 100)"
+    )
+    audit.add_argument("--json", action="store_true", help="print the JSON that the API returns")
     add_server(audit)
 
 

@@ -26,15 +26,15 @@ def add_commands(commands: Any) -> None:
         "check",
         check_command,
         "verify configuration and sources without starting",
-        "Read the configuration, connect to the source of each destination, and report all that would not work, with\n"
-        "the SQL that fixes it: also a client's filter that cannot be used any more, or a source that allows too few\n"
-        "connections for all its destinations, or brokers that would not take an output's changes. One of several\n"
-        "clients that has lost its place in the binlog is only noted: the others would be served, and that one is\n"
-        "told. Nothing is started and nothing is changed. The exit status is 1 when anything fails, notes aside.",
+        "Read the configuration and connect to the source of each destination. Report everything that would not\n"
+        "work, with the SQL that fixes it. The check includes the filters of clients, the number of connections\n"
+        "that the source allows, and the brokers of outputs. A client that has lost its position in the binlog is\n"
+        "only a note if other clients can be served. The command starts nothing and changes nothing. The exit\n"
+        "status is 1 when a check fails; notes do not count.",
         "sluice check --conf conf",
         "sluice check example other",
     )
-    check.add_argument("destinations", nargs="*", metavar="DESTINATION", help="check these; all when none is named")
+    check.add_argument("destinations", nargs="*", metavar="DESTINATION", help="destinations to check (default: all)")
     add_conf(check)
 
 

@@ -29,13 +29,16 @@ def _add_commands_about_clients(commands: Any) -> None:
         commands,
         "clients",
         clients_command,
-        "list the clients and when they were last heard of",
-        "An abandoned client keeps its place in the stream: sluice unsubscribe removes it. Calls are not stored: of a\n"
-        "client that has made none since the destination was started on this server, that start is shown.",
+        "list the clients and when they were last seen",
+        "List the clients with the time of their last call. The server does not store calls: a client that has made\n"
+        "none since the destination started on this server shows the time of that start. An abandoned client keeps\n"
+        "its position in the stream until sluice unsubscribe removes it.",
         "sluice clients",
         "sluice clients example",
     )
-    clients.add_argument("destination", nargs="?", metavar="DESTINATION", help="of this one; of all when not given")
+    clients.add_argument(
+        "destination", nargs="?", metavar="DESTINATION", help="list only the clients of this one (default: all)"
+    )
     add_server(clients)
 
     unsubscribe = add_command(
@@ -43,7 +46,8 @@ def _add_commands_about_clients(commands: Any) -> None:
         "unsubscribe",
         unsubscribe_command,
         "remove a client and its cursor",
-        "What the client had not acknowledged is not delivered again. A new subscription begins at another place.",
+        "Remove a client. Changes that it has not acknowledged are not delivered again. A new subscription does not\n"
+        "resume at the old position.",
         "sluice unsubscribe example 1001",
     )
     add_client(unsubscribe)
@@ -53,35 +57,35 @@ def _add_commands_about_clients(commands: Any) -> None:
         commands,
         "status",
         status_command,
-        "show destinations and where clients stand",
+        "show the state of destinations and clients",
         "Show the destinations of a running server, their clients, cursors, outstanding batches and lag. The first\n"
-        "line sums them up, the next ones name what needs attention. Of more than three destinations each has a line,\n"
-        "the slowest first; name one to see all of it. The exit status is 1 when something is wrong: changes are not\n"
-        "delivered, or will be lost.",
+        "line is a summary. The next lines name the problems. More than three destinations have one line each, the\n"
+        "slowest first; name one to see its details. The exit status is 1 when changes are not delivered, or will\n"
+        "be lost.",
         "sluice status",
         "sluice status --problems --watch",
         "sluice status example --json",
     )
-    status.add_argument("destination", nargs="?", metavar="DESTINATION", help="only this one")
+    status.add_argument("destination", nargs="?", metavar="DESTINATION", help="show only this one (default: all)")
     form = status.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="as the API says it")
-    form.add_argument("--watch", action="store_true", help=f"show it again each {WATCHED:.0f} s, until Ctrl-C")
-    status.add_argument("--problems", action="store_true", help="only destinations that need attention")
+    form.add_argument("--json", action="store_true", help="print the JSON that the API returns")
+    form.add_argument("--watch", action="store_true", help=f"repeat every {WATCHED:.0f} s, until Ctrl-C")
+    status.add_argument("--problems", action="store_true", help="show only destinations with problems")
     add_server(status)
 
     protect = add_command(
         commands,
         "protect",
         protect_command,
-        "let the log keep what a client needs",
-        "Let the log on disk keep what a client has not acknowledged, whatever its limits of bytes and age. What has\n"
-        "to stay free on the disk ranks above that: then the source waits for the client. sluice status shows what\n"
-        "each such client holds.",
+        "make the log retain what a client needs",
+        "Make the log on disk retain all changes that a client has not acknowledged, beyond its limits of bytes and\n"
+        "age. When the disk runs short of its free space, the destination stops reading the source until the client\n"
+        "has caught up. sluice status shows how much each protected client retains.",
         "sluice protect example 1001",
         "sluice protect example 1001 --off",
     )
     add_client(protect)
-    protect.add_argument("--off", action="store_true", help="no longer")
+    protect.add_argument("--off", action="store_true", help="stop protecting the client")
     add_server(protect)
 
 
@@ -91,27 +95,29 @@ def _add_commands_about_batches(commands: Any) -> None:
         "ack",
         ack_command,
         "acknowledge batches of a client",
-        "Acknowledge for a client whose consumer cannot: a batch, or everything up to a position. What is\n"
-        "acknowledged is never delivered again.",
+        "Acknowledge a batch, or everything before a position, for a client whose consumer cannot. Acknowledged\n"
+        "changes are never delivered again.",
         "sluice ack example 1001 --batch 3000000007",
         "sluice ack example 1001 --position 1/mysql-bin.000003@1767225600:4096:0",
     )
     add_client(ack)
     what = ack.add_mutually_exclusive_group(required=True)
     what.add_argument("--batch", type=int, metavar="ID", help="the oldest outstanding batch, as sluice status shows it")
-    what.add_argument("--position", metavar="POSITION", help="everything before this position")
+    what.add_argument("--position", metavar="POSITION", help="acknowledge everything before this position")
     add_server(ack)
 
     rollback = add_command(
         commands,
         "rollback",
         rollback_command,
-        "have unacknowledged batches of a client delivered again",
-        "Forget the outstanding batches of a client: what is in them is delivered again, in the same order.",
+        "redeliver the outstanding batches of a client",
+        "Forget the outstanding batches of a client. Their changes are delivered again, in the same order.",
         "sluice rollback example 1001",
     )
     add_client(rollback)
-    rollback.add_argument("--batch", type=int, metavar="ID", help="only this batch, the oldest outstanding one")
+    rollback.add_argument(
+        "--batch", type=int, metavar="ID", help="roll back only this batch, the oldest outstanding one"
+    )
     add_server(rollback)
 
     seek = add_command(
@@ -119,9 +125,9 @@ def _add_commands_about_batches(commands: Any) -> None:
         "seek",
         seek_command,
         "move the cursor of a client",
-        "Move the cursor of a client to a place, forward or back, and forget its outstanding batches: what is between\n"
-        "is not delivered, or is delivered again. Stop its consumer before. The cursor of an output wins over the\n"
-        "place that Kafka has of it.",
+        "Move the cursor of a client forward or back, and forget its outstanding batches. Going forward skips the\n"
+        "changes in between; going back delivers them again. Stop the consumer first. If the client is an output,\n"
+        "the cursor overrides the position that Kafka has stored for it.",
         "sluice seek example 1001 earliest",
         "sluice seek example 1001 1/mysql-bin.000003@1767225600:4096:0",
         "sluice seek example 1001 mysql-bin.000003:4096",
@@ -131,8 +137,8 @@ def _add_commands_about_batches(commands: Any) -> None:
     seek.add_argument(
         "place",
         metavar="PLACE",
-        help="a position, FILE:OFFSET or a GTID set of the source, a time (2026-01-31T12:00), earliest (of what is"
-        " stored), oldest (that the source has, too), or latest",
+        help="a position; FILE:OFFSET or a GTID set of the source; a time (2026-01-31T12:00); earliest: the oldest"
+        " stored change; oldest: the oldest change that the source has; or latest",
     )
     add_server(seek)
 
@@ -140,13 +146,13 @@ def _add_commands_about_batches(commands: Any) -> None:
         commands,
         "skip",
         skip_command,
-        "skip a transaction that a client cannot take",
-        "Confirm the one transaction that a client gets next, without delivering it: for an output that stands still\n"
-        "at a change that the other side refuses. The position has to lie in that transaction, as the error says it.",
+        "skip a transaction that cannot be delivered",
+        "Skip the next transaction of a client, without delivering it. Use it for an output whose target refuses a\n"
+        "change. The position must be inside that transaction; the error of the output shows it.",
         "sluice skip example 1001 1/mysql-bin.000003@1767225600:4096:2",
     )
     add_client(skip)
-    skip.add_argument("position", metavar="POSITION", help="of the change that cannot be delivered")
+    skip.add_argument("position", metavar="POSITION", help="position of the change that cannot be delivered")
     add_server(skip)
 
 
@@ -239,7 +245,7 @@ def skip_command(options: Any) -> int:
     """Skip a transaction."""
     remote = remote_of(options)
     view = remote.client_call(options.destination, options.client, "skip", {}, {"position": options.position}).json()
-    out.print(Text(f"skipped: client {options.client} goes on at {view['position']}"))
+    out.print(Text(f"skipped: client {options.client} resumes at {view['position']}"))
     _retry_outputs(remote, options)
     return 0
 
@@ -250,7 +256,7 @@ def seek_command(options: Any) -> int:
     with contextlib.suppress(ValueError):  # else it is no time
         start = {"timestamp": int(datetime.fromisoformat(start).astimezone().timestamp() * 1000)}
     view = remote.client_call(options.destination, options.client, "seek", {}, {"start": start}).json()
-    out.print(Text(f"client {options.client} goes on at {view['position'] or options.place}"))
+    out.print(Text(f"client {options.client} resumes at {view['position'] or options.place}"))
     if (move := view["passedOver"]) is not None:
         out.print(Text(f"passed over: {move['text']}"))
         if move["held"] and move["before"]:

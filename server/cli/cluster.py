@@ -27,9 +27,9 @@ def add_commands(commands: Any) -> None:
         commands,
         "yield",
         yield_command,
-        "let another server take a destination over",
-        "Tell the server that has the destination to give it up: it stores the cursors, and another takes it over at\n"
-        "once; without another, the same one after 5 s.",
+        "hand a destination over to another server",
+        "Tell the server that owns the destination to release it. It stores the cursors, and another server takes\n"
+        "over at once. If there is no other server, the same one takes over again after 5 s.",
         "sluice yield example --conf conf",
     )
     add_destination(give_up)
@@ -38,8 +38,8 @@ def add_commands(commands: Any) -> None:
         commands,
         "rebalance",
         rebalance_command,
-        "spread the destinations evenly over the servers",
-        "Tell servers that have more than their share of the destinations to give some up, as sluice yield does.",
+        "distribute the destinations evenly over the servers",
+        "Tell servers that own more than their share of the destinations to release some, as sluice yield does.",
         "sluice rebalance --conf conf",
     )
     add_conf(rebalance)

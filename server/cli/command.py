@@ -38,9 +38,9 @@ MODULES = {
 
 EXIT_CODES = """exit status:
   0  all is well
-  1  the answer is no: a check failed, rows differ
-  2  arguments or configuration are wrong
-  3  the source or the server cannot be reached, or refuses
+  1  a check failed, or rows differ
+  2  the arguments or the configuration are wrong
+  3  the source or the server cannot be reached, or refuses the request
 """
 
 
@@ -80,13 +80,13 @@ def argument_parser(command: str = "") -> argparse.ArgumentParser:
         prog="sluice",
         description="Serve the changes of MySQL and MariaDB to subscribers, as Canal does.",
         epilog="A tour:\n"
-        "  sluice init conf                         write a configuration to begin with\n"
-        "  sluice check --conf conf                 is everything right here and on the source?\n"
+        "  sluice init conf                         write a configuration to start with\n"
+        "  sluice check --conf conf                 check the configuration and the source\n"
         "  sluice serve --conf conf                 run the server\n"
         "  sluice tail example                      watch changes as they come\n"
-        "  sluice status                            where do clients stand?\n"
-        "  sluice spark changelog example 2001 ...  keep every change as Parquet\n"
-        "  sluice spark mirror example 3001 ...     keep another server's tables alike\n\n"
+        "  sluice status                            show the state of destinations and clients\n"
+        "  sluice spark changelog example 2001 ...  write every change to Parquet files\n"
+        "  sluice spark mirror example 3001 ...     keep tables of another server in sync\n\n"
         "sluice COMMAND --help explains a command, with examples.\n\n" + EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

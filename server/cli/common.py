@@ -81,18 +81,18 @@ def add_server(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--url",
         default=os.environ.get("SLUICE_URL", DEFAULT_URL),
-        help=f"the server (default: $SLUICE_URL, else {DEFAULT_URL}); its token is taken from $SLUICE_TOKEN, or from"
+        help=f"the server (default: $SLUICE_URL, else {DEFAULT_URL}); the token comes from $SLUICE_TOKEN, or from"
         " the file that $SLUICE_TOKEN_FILE names",
     )
     authority = command.add_argument(
-        "--ca", type=Path, metavar="FILE", help="authority that signed its certificate (PEM)"
+        "--ca", type=Path, metavar="FILE", help="PEM file of the authority that signed the server's certificate"
     )
     authority.complete = FILES  # type: ignore[attr-defined]  # as `shtab` reads it
 
 
 def add_destination(command: argparse.ArgumentParser) -> None:
     """Add which destination is meant: ``destination``."""
-    command.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
+    command.add_argument("destination", metavar="DESTINATION", help="name of the destination, as in canal.destinations")
 
 
 def add_client(command: argparse.ArgumentParser) -> None:

@@ -15,8 +15,8 @@ def add_completion_command(commands: Any, command_line: argparse.ArgumentParser)
         commands,
         "completion",
         partial(completion_command, command_line),
-        "print what makes a shell complete commands",
-        "Commands, options and files are completed by Tab once the shell has read what this prints.",
+        "print a completion script for a shell",
+        "Print a script that makes a shell complete commands, options and files. The shell has to load it.",
         "sluice completion bash > /etc/bash_completion.d/sluice",
         "sluice completion zsh > ~/.zfunc/_sluice    # a folder in $fpath",
     )

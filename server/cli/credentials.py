@@ -26,21 +26,21 @@ def add_commands(commands: Any) -> None:
 
 
 def _add_token_commands(commands: Any) -> None:
-    tokens = add_group(commands, "token", "make, list, limit and revoke tokens of the HTTP API")
+    tokens = add_group(commands, "token", "create, list, limit and revoke tokens of the HTTP API")
     create = add_command(
         tokens,
         "create",
         token_create_command,
-        "make a token",
-        "Make a token and print it, once. From the first token on, every call of the API needs one. Tokens with the\n"
-        "same name own the same clients, so that one can take the place of another.",
+        "create a token",
+        "Create a token and print it, once. As soon as there is a token, every call of the API needs one. Tokens\n"
+        "with the same name own the same clients, so that a new one can replace an old one.",
         "sluice token create --name billing --destination example",
         "sluice token create --name billing --clients 1000-1099,2001",
         "sluice token create --name operations --admin --days 90",
     )
-    create.add_argument("--name", required=True, help="whose token it is, for the list")
+    create.add_argument("--name", required=True, help="name of the owner")
     _granting(create)
-    create.add_argument("--days", type=positive, metavar="N", help="it expires after N days (default: never)")
+    create.add_argument("--days", type=positive, metavar="N", help="expire after N days (default: never)")
     add_conf(create)
     listing = add_command(
         tokens,
@@ -56,12 +56,13 @@ def _add_token_commands(commands: Any) -> None:
         "limit",
         token_limit_command,
         "limit a token to its clients",
-        "Limit a token to the clients that it names, or else to those that it has created. A token that was made\n"
-        "before tokens had clients may use all but those of outputs until then. What it creates is its own.",
+        "Limit a token to the given clients, or to those that it has created. A token from an earlier version,\n"
+        "which names no clients, may use all except those of outputs until you limit it. A client that a token\n"
+        "creates is always its own.",
         "sluice token limit 0123456789ab",
         "sluice token limit 0123456789ab --clients 1000-1099,2001",
     )
-    limit.add_argument("id", metavar="ID", help="as sluice token list shows it")
+    limit.add_argument("id", metavar="ID", help="id of the token, as sluice token list shows it")
     _choosing_clients(limit)
     add_conf(limit)
     revoke = add_command(
@@ -72,19 +73,19 @@ def _add_token_commands(commands: Any) -> None:
         "Revoke a token. A running server refuses it within a second.",
         "sluice token revoke 0123456789ab",
     )
-    revoke.add_argument("id", metavar="ID", help="as sluice token list shows it")
+    revoke.add_argument("id", metavar="ID", help="id of the token, as sluice token list shows it")
     add_conf(revoke)
 
 
 def _add_user_commands(commands: Any) -> None:
-    users = add_group(commands, "user", "keep the users that get tokens for a password")
+    users = add_group(commands, "user", "manage the users that get tokens for a password")
     put = add_command(
         users,
         "set",
         user_set_command,
-        "add a user, or give one another password",
-        "Ask for a password, or read it from the standard input when that is not a terminal. POST /v1/tokens\n"
-        "exchanges it for a token of 12 hours, with what is granted here. No other call takes a password.",
+        "add a user, or change a password",
+        "Ask for a password, or read it from standard input if that is not a terminal. POST /v1/tokens exchanges it\n"
+        "for a token that is valid for 12 hours and has the rights given here. No other call takes a password.",
         "sluice user set ops --admin",
         "sluice user set billing --destination example    # < password.txt for one that is in a file",
     )
@@ -96,7 +97,7 @@ def _add_user_commands(commands: Any) -> None:
         "remove",
         user_remove_command,
         "remove a user",
-        "Remove a user. The tokens that the password bought stay until they expire; sluice token revoke ends them.",
+        "Remove a user. Tokens that the password bought stay valid until they expire or are revoked.",
         "sluice user remove ops",
     )
     remove.add_argument("name", metavar="NAME")
@@ -107,7 +108,10 @@ def _add_user_commands(commands: Any) -> None:
 
 def _granting(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--destination", action="append", metavar="NAME", help="reaches this one (may be repeated; default: all)"
+        "--destination",
+        action="append",
+        metavar="NAME",
+        help="may use this destination (may be repeated; default: all)",
     )
     command.add_argument("--admin", action="store_true", help="may use every client, and start and stop destinations")
     _choosing_clients(command)

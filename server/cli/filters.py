@@ -23,23 +23,24 @@ def add_commands(commands: Any) -> None:
         filters,
         "try",
         filter_command,
-        "show which live tables a filter matches, and why",
-        "Match a filter with the tables that the source has now. Regular expressions, separated by commas, match\n"
-        "the whole of schema.table in any case of letters. In a properties file backslashes are doubled; here not.",
+        "show which tables of the source a filter matches, and why",
+        "Match a filter against the tables that the source has now. A filter is a list of regular expressions,\n"
+        "separated by commas. Each must match the whole of schema.table; case does not matter. Double a backslash\n"
+        "in a properties file, but not here.",
         r"sluice filter try 'shop\..*' --conf conf",
         r"sluice filter try 'shop\.(orders|items),crm\..*' --mysql 'canal@db:3306?sslMode=VERIFY_CA&sslCa=ca.pem'",
     )
     attempt.add_argument("regex", metavar="REGEX")
-    attempt.add_argument("--all", action="store_true", help="show the tables that do not match, too")
+    attempt.add_argument("--all", action="store_true", help="also show the tables that do not match")
     source = attempt.add_mutually_exclusive_group()
     add_conf(source)
     source.add_argument(
         "--mysql",
         metavar="USER[:PASSWORD]@HOST[:PORT]",
-        help="the source; without password that of $SLUICE_INSTANCE_DB_PASSWORD is taken; sslMode, sslCa, sslCert,"
-        " sslKey and serverPublicKey may follow a ?",
+        help="the source; the default password is $SLUICE_INSTANCE_DB_PASSWORD; sslMode, sslCa, sslCert, sslKey and"
+        " serverPublicKey may follow a ?",
     )
-    attempt.add_argument("--destination", metavar="NAME", help="the destination of --conf, when it has several")
+    attempt.add_argument("--destination", metavar="NAME", help="the destination, if --conf has several")
 
 
 def filter_command(options: Any) -> int:

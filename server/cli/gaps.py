@@ -11,29 +11,29 @@ from .common import NO, add_client, add_command, add_destination, add_group, add
 
 def add_commands(commands: Any) -> None:
     """Add the commands to those of the command line."""
-    gaps = add_group(commands, "gaps", "list and confirm what clients do not get")
+    gaps = add_group(commands, "gaps", "list and confirm changes that clients missed")
     found = add_command(
         gaps,
         "list",
         list_command,
-        "list what clients do not get",
-        "List the changes that clients of a destination do not get, although nobody asked for that: its source had\n"
-        "purged them, or the client had expired. The exit status is 1 as long as one is not confirmed. With --all,\n"
-        "also what somebody asked to pass over (seek, skip, unsubscribe, ack), and what was confirmed.",
+        "list the changes that clients missed",
+        "List the changes that clients of a destination missed without a request: the source had purged them, or\n"
+        "the client had expired. The exit status is 1 until all of them are confirmed. With --all, also list what\n"
+        "was skipped on request (seek, skip, unsubscribe, ack), and what is confirmed.",
         "sluice gaps list example",
         "sluice gaps list example --all",
     )
     add_destination(found)
-    found.add_argument("--all", action="store_true", help="also what somebody asked for or has confirmed")
-    found.add_argument("--json", action="store_true", help="as the API says it")
+    found.add_argument("--all", action="store_true", help="also list what was skipped on request, or is confirmed")
+    found.add_argument("--json", action="store_true", help="print the JSON that the API returns")
     add_server(found)
     confirm = add_command(
         gaps,
         "confirm",
         confirm_command,
-        "confirm what a client does not get",
-        "Confirm that a client goes on without the changes that it does not get: copy them again before, as far\n"
-        "as they matter. An output that stops at the marker of such a gap goes on.",
+        "confirm the changes that a client missed",
+        "Confirm that a client may continue without the changes that it missed. If you need them, copy them first.\n"
+        "An output that has stopped at the marker of such a gap resumes.",
         "sluice gaps confirm example 1001",
     )
     add_client(confirm)
@@ -53,7 +53,7 @@ def list_command(options: Any) -> int:
         out.print(Text(f"client {move['clientId']}  {move['state']}", style="red" if _is_open(move) else ""))
         out.print(Text(f"  {at:%Y-%m-%d %H:%M:%S}, {move['who']}: {move['text']}"))
     if not shown:
-        out.print("no gap" if not options.all else "no place has jumped")
+        out.print("no gap" if not options.all else "no client has skipped changes")
     return NO if is_open else 0
 
 

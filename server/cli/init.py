@@ -23,14 +23,19 @@ def add_commands(commands: Any) -> None:
         commands,
         "init",
         init_command,
-        "write a configuration to begin with",
-        "Write FOLDER/canal.properties and FOLDER/DESTINATION/instance.properties, in which comments say what\n"
-        "the keys mean. Nothing that exists is overwritten.",
+        "write a configuration to start with",
+        "Write FOLDER/canal.properties and FOLDER/DESTINATION/instance.properties. Comments in these files explain\n"
+        "the keys. Existing files are not overwritten.",
         "sluice init",
         "sluice init /etc/sluice --destination shop",
     )
     folder = init.add_argument(
-        "folder", type=Path, nargs="?", default=Path("conf"), metavar="FOLDER", help="where to (default: conf)"
+        "folder",
+        type=Path,
+        nargs="?",
+        default=Path("conf"),
+        metavar="FOLDER",
+        help="folder to write to (default: conf)",
     )
     folder.complete = DIRECTORIES  # type: ignore[attr-defined]  # as `shtab` reads it
     init.add_argument(

@@ -17,7 +17,7 @@ def add_commands(commands: Any) -> None:
         "list",
         log_list_command,
         "list the files of a log",
-        "List the files of the log on disk of a destination, oldest first, with the places where they begin and end.",
+        "List the files of a destination's log on disk, oldest first, with their first and last positions.",
         "sluice log list example",
     )
     add_destination(held)
@@ -26,15 +26,15 @@ def add_commands(commands: Any) -> None:
         log,
         "prune",
         log_prune_command,
-        "take old files away",
-        "Take the oldest files of a log away until it has so many bytes at most. A client that needs what has gone\n"
-        "reads the source; if that has purged it, the client is gone. The last file stays, and so does what protected\n"
-        "clients need (sluice protect).",
+        "delete old files",
+        "Delete the oldest files of a log until it has the given size. A client that still needs deleted changes\n"
+        "gets them from the source; if the source has purged them, the client cannot continue. The newest file\n"
+        "stays, and so do files that protected clients need (sluice protect).",
         "sluice log prune example --bytes 10000000000 --dry-run",
     )
     add_destination(prune)
-    prune.add_argument("--bytes", type=int, required=True, metavar="N", help="how much the log keeps at most")
-    prune.add_argument("--dry-run", action="store_true", help="only say which files would go")
+    prune.add_argument("--bytes", type=int, required=True, metavar="N", help="maximum size of the log")
+    prune.add_argument("--dry-run", action="store_true", help="only list the files to delete")
     add_server(prune)
 
 
@@ -43,7 +43,7 @@ def log_list_command(options: Any) -> int:
     files = remote_of(options).request("GET", _path(options)).json()
     for file in files:
         if not file["continues"] and file is not files[0]:
-            out.print(Text("what is between is missing", style="yellow"))
+            out.print(Text("the changes in between are missing", style="yellow"))
         _show(file)
     if not files:
         out.print(f"no file: {options.destination} has no log on disk (sluice.instance.store), or nothing is in it yet")

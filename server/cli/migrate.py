@@ -24,12 +24,12 @@ def add_commands(commands: Any) -> None:
         commands,
         "migrate",
         migrate_command,
-        "say what would happen if Sluice took over from a Canal",
-        "Read the conf folder of a Canal as it is, and say which destinations Sluice would serve from where, which\n"
-        "keys it understands and which not, whether each saved position is readable and its change still in the\n"
-        "binlog of the source, and whether each filter can be used. The exit status is 1 when something would stop\n"
-        "working, such as sending to RocketMQ. Nothing is started and nothing is changed, here, on the source, or in\n"
-        "ZooKeeper.",
+        "show what would happen if Sluice replaced a Canal",
+        "Read the conf folder of a Canal. Show which destinations Sluice would serve, from which sources, and which\n"
+        "keys Sluice does not support. Check each filter and each saved position: the position must be readable,\n"
+        "and its change still be in the binlog of the source. The exit status is 1 when something would stop\n"
+        "working, such as sending to RocketMQ. The command starts nothing and changes nothing, neither here nor on\n"
+        "the source nor in ZooKeeper.",
         "sluice migrate --from /opt/canal/conf",
         "sluice migrate --from /opt/canal/conf --zk zk1:2181,zk2:2181",
     )
@@ -39,7 +39,7 @@ def add_commands(commands: Any) -> None:
         type=Path,
         required=True,
         metavar="FOLDER",
-        help="folder of canal.properties, of a Canal or of Sluice",
+        help="folder of the canal.properties of Canal or Sluice",
     )
     migrate.add_argument("--zk", metavar="HOST:PORT,...", help="ZooKeeper servers, instead of canal.zkServers")
 

@@ -14,13 +14,13 @@ from .common import NO, add_command, add_conf, add_destination, add_group, add_s
 
 def add_commands(commands: Any) -> None:
     """Add the commands to those of the command line."""
-    quarantine = add_group(commands, "quarantine", "list row events that could not be decoded, and read them again")
+    quarantine = add_group(commands, "quarantine", "list row events that could not be decoded, and retry them")
     held = add_command(
         quarantine,
         "list",
         quarantine_list_command,
         "list the row events in quarantine",
-        "List the row events of a destination that could not be decoded, so that a marker was delivered instead.",
+        "List the row events of a destination that could not be decoded. Clients got a marker instead of each.",
         "sluice quarantine list example",
     )
     add_destination(held)
@@ -29,8 +29,8 @@ def add_commands(commands: Any) -> None:
         quarantine,
         "skipped",
         quarantine_skipped_command,
-        "list what outputs have left out",
-        "List the changes that outputs have left out because they were configured to (onRefused, onMarker).",
+        "list the changes that outputs have skipped",
+        "List the changes that outputs have skipped because they are configured to (onRefused, onMarker).",
         "sluice quarantine skipped example",
     )
     add_destination(skipped)
@@ -40,17 +40,19 @@ def add_commands(commands: Any) -> None:
         "retry",
         quarantine_retry_command,
         "decode row events in quarantine again",
-        "Decode the events once more, with the tables as they are now, or say why they still cannot be decoded.\n"
-        "Their bytes were kept; beyond sluice.instance.quarantine.maxBytes the source is asked for them. Each\n"
-        "client that has passed their places gets the missing rows in batches of their own. The others get them in\n"
-        "their places: the destination begins again where its clients are. With --print nothing is delivered.",
+        "Decode the events again, with the current definitions of their tables, or show why that still fails. The\n"
+        "events come from the quarantine, which keeps up to sluice.instance.quarantine.maxBytes, else from the\n"
+        "source. A client that has passed an event gets its rows in a separate batch. The other clients get them in\n"
+        "order: the destination restarts at the positions of its clients. With --print nothing is delivered.",
         "sluice quarantine retry example",
         "sluice quarantine retry example --print",
         "sluice quarantine retry example --position 1/mysql-bin.000003@1767225600:4096:2 --print --json",
     )
     add_destination(retry)
-    retry.add_argument("--position", metavar="POSITION", help="only this one, as sluice quarantine list shows it")
-    retry.add_argument("--print", action="store_true", help="print the changes; no server has to run")
+    retry.add_argument(
+        "--position", metavar="POSITION", help="retry only this event, as sluice quarantine list shows it"
+    )
+    retry.add_argument("--print", action="store_true", help="only print the changes; this needs no running server")
     retry.add_argument(
         "--json", action="store_true", help="with --print: one JSON object (Canal's FlatMessage) per entry"
     )

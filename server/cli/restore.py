@@ -29,10 +29,10 @@ def add_commands(commands: Any) -> None:
         "restore",
         restore_command,
         "write saved cursors back to a ZooKeeper that has lost them",
-        "Show the cursors that this server has saved of its destinations, their age, and what ZooKeeper has; ask, and\n"
-        "write them to ZooKeeper. Then a server takes the destinations over. What may be newer in ZooKeeper stays,\n"
-        "and nothing is written for a destination that another server had later: run the command there, or copy its\n"
-        "file here. The exit status is 1 when something that is lost was not restored.",
+        "Show the cursors that this server has saved for its destinations, their age, and what ZooKeeper has. Ask,\n"
+        "and write them to ZooKeeper; then a server takes the destinations over. A cursor in ZooKeeper that may be\n"
+        "newer stays. If another server owned a destination later, nothing is written for it: run the command\n"
+        "there, or copy its file here. The exit status is 1 when something that is lost was not restored.",
         "sluice cluster restore --conf conf",
         "sluice cluster restore example --yes",
         "sluice cluster restore example --discard",
@@ -41,16 +41,16 @@ def add_commands(commands: Any) -> None:
         "destinations",
         nargs="*",
         metavar="DESTINATION",
-        help="restore these, also where nothing is known to be lost; without any, all that ZooKeeper has lost",
+        help="restore these, even if no loss is known (default: all that ZooKeeper has lost)",
     )
     restore.add_argument("--yes", action="store_true", help="do not ask")
     restore.add_argument(
         "--overwrite",
         action="store_true",
-        help="write also over cursors that may be newer, in ZooKeeper or saved on another server",
+        help="also overwrite cursors that may be newer, in ZooKeeper or saved on another server",
     )
     restore.add_argument(
-        "--discard", action="store_true", help="write no cursors: go on with the clients that ZooKeeper has"
+        "--discard", action="store_true", help="write no cursors: continue with the clients that ZooKeeper has"
     )
     add_conf(restore)
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ...instance.source import SchemaArchive
 
 POSITION = "1/mysql-bin.000003@1767225600:4096:0"
-AT = "a position, as sluice status shows it; otherwise the end of what the stream has passed"
+AT = "a position, as sluice status shows it (default: the end of what the stream has read)"
 
 NOTHING = (
-    "nothing is kept: the source says the columns in each event (binlog_row_metadata = FULL), or nothing of it was read"
+    "no history: the source names the columns in each event (binlog_row_metadata = FULL), or nothing was read from it"
 )
 
 
@@ -36,35 +36,37 @@ def add_commands(commands: Any) -> None:
         schema,
         "show",
         schema_show_command,
-        "show the tables at a place of the stream",
-        "Show the columns that the tables of a destination had at a place of its stream. A source that writes\n"
-        "binlog_row_metadata = FULL says the columns in each event: nothing is kept for it.",
+        "show the tables at a position of the stream",
+        "Show the columns that the tables of a destination had at a position of its stream. There is no history for\n"
+        "a source with binlog_row_metadata = FULL, which names the columns in each event.",
         "sluice schema show example",
         f"sluice schema show example shop.orders --at {POSITION}",
     )
     add_destination(show)
-    show.add_argument("table", metavar="SCHEMA.TABLE", nargs="?", help="only this table")
+    show.add_argument("table", metavar="SCHEMA.TABLE", nargs="?", help="show only this table")
     show.add_argument("--at", metavar="POSITION", help=AT)
     add_conf(show)
     history = add_command(
         schema,
         "history",
         schema_history_command,
-        "list what has changed tables",
-        "List each statement that has changed tables, with its place, and which tables it has changed.",
+        "list the statements that changed tables",
+        "List each statement that changed tables, with its position and the tables that it changed.",
         "sluice schema history example",
         "sluice schema history example shop.orders",
     )
     add_destination(history)
-    history.add_argument("table", metavar="SCHEMA.TABLE", nargs="?", help="only what has changed this table")
+    history.add_argument(
+        "table", metavar="SCHEMA.TABLE", nargs="?", help="list only the statements that changed this table"
+    )
     add_conf(history)
     diff = add_command(
         schema,
         "diff",
         schema_diff_command,
-        "show what differs between two places",
-        "Show which columns differ between two places of the stream: those that were there with a -, those that\n"
-        "are there now with a +.",
+        "show what differs between two positions",
+        "Show which columns differ between two positions of the stream. A - marks the columns at the first\n"
+        "position, a + those at the second.",
         f"sluice schema diff example {POSITION}",
     )
     add_destination(diff)
@@ -76,8 +78,8 @@ def add_commands(commands: Any) -> None:
         "export",
         schema_export_command,
         "write the history as JSON lines",
-        "Write all that is known of tables to standard output: a line for each stretch of the stream, and after it\n"
-        "a line for each place with what changed there.",
+        "Write the history of tables to standard output. Each continuous part of the stream has a line, followed by\n"
+        "a line for each position at which tables changed.",
         "sluice schema export example > tables.jsonl",
     )
     add_destination(exported)
@@ -86,9 +88,9 @@ def add_commands(commands: Any) -> None:
         schema,
         "import",
         schema_import_command,
-        "take over a history from JSON lines",
-        "Put an exported history, as it was or after a correction, in the place of what is known. The destination\n"
-        "uses it from its next start on: stop it before. `sluice quarantine retry` uses it, too.",
+        "import a history from JSON lines",
+        "Replace the history of tables by an exported one, which you may have corrected. Stop the destination\n"
+        "first: it uses the new history when it starts. `sluice quarantine retry` uses it, too.",
         "sluice schema import example tables.jsonl",
     )
     add_destination(imported)

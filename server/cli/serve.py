@@ -21,24 +21,24 @@ def add_commands(commands: Any) -> None:
         "serve",
         serve_command,
         "run the server",
-        "Run until SIGTERM or Ctrl-C: start the destinations, serve the HTTP API and Canal's clients, follow the conf\n"
-        "folder.",
+        "Start the destinations, serve the HTTP API and Canal's clients, and watch the conf folder. The server runs\n"
+        "until SIGTERM or Ctrl-C.",
         "sluice serve --conf conf",
         "SLUICE_INSTANCE_DB_PASSWORD=... sluice serve --conf conf",
-        "SLUICE_HTTP_HOST=0.0.0.0 sluice serve --insecure    # where everybody may read everything",
+        "SLUICE_HTTP_HOST=0.0.0.0 sluice serve --insecure    # anybody may read everything",
         "sluice serve --processes 4    # ports 11180 to 11183, and 11111 to 11114 for Canal's clients",
     )
     add_conf(serve)
     serve.add_argument(
-        "--insecure", action="store_true", help="listen beyond this host without certificate or credentials"
+        "--insecure", action="store_true", help="accept other hosts without a certificate or credentials"
     )
     serve.add_argument(
         "--processes",
         type=int,
         default=1,
         metavar="N",
-        help="run as that many processes, for more than one core; each has some of the destinations, and ports of its"
-        " own: the configured ones and the next ones; not with canal.zkServers",
+        help="number of processes, to use several cores (default: 1). They share the destinations. Each has its own"
+        " ports: the configured ones and the next ones. Not with canal.zkServers",
     )
     serve.add_argument("--process", type=_share, default=ALL, help=argparse.SUPPRESS)
 

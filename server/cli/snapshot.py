@@ -22,10 +22,10 @@ def add_commands(commands: Any) -> None:
         commands,
         "snapshot",
         snapshot_command,
-        "give a client tables as they are now",
-        "Give a client the rows that tables have now, among its changes and without a lock, and show how far it is\n"
-        "until the client has acked all of them: its consumer has to run. Ctrl-C ends only the showing. Without a\n"
-        "TABLE, list the snapshots of the client.",
+        "give a client the current rows of tables",
+        "Give a client the current rows of tables, between its changes and without a lock. Its consumer has to run.\n"
+        "The command shows the progress until the client has acked all rows. Ctrl-C stops the progress display, not\n"
+        "the snapshot. Without a TABLE, list the snapshots of the client.",
         "sluice snapshot example 1001 shop.orders shop.items",
         r"sluice snapshot example 1001 'shop\..*' --where 'shop.orders: id BETWEEN 1 AND 999' --rate 5000",
         "sluice snapshot example 1001",
@@ -34,7 +34,7 @@ def add_commands(commands: Any) -> None:
     )
     add_client(snapshot)
     snapshot.add_argument(
-        "tables", nargs="*", metavar="TABLE", help="schema.table, or Canal's regular expression for several"
+        "tables", nargs="*", metavar="TABLE", help="schema.table, or a regular expression in Canal's syntax for several"
     )
     snapshot.add_argument(
         "--where",
@@ -42,14 +42,16 @@ def add_commands(commands: Any) -> None:
         type=_condition,
         default=[],
         metavar="'TABLE: CONDITION'",
-        help="only the rows of schema.table for which it is true; can be given for several tables",
+        help="copy only the rows of schema.table that match (may be repeated, for other tables)",
     )
-    snapshot.add_argument("--rate", type=positive, default=0, metavar="N", help="read N rows a second at most")
+    snapshot.add_argument(
+        "--rate", type=positive, default=0, metavar="N", help="maximum number of rows to read per second"
+    )
     one = snapshot.add_mutually_exclusive_group()
-    one.add_argument("--watch", type=positive, metavar="ID", help="show how far a snapshot is, until it has ended")
-    one.add_argument("--pause", type=positive, metavar="ID", help="read no more of a snapshot")
-    one.add_argument("--resume", type=positive, metavar="ID", help="go on with it after the last row that is acked")
-    one.add_argument("--cancel", type=positive, metavar="ID", help="forget it")
+    one.add_argument("--watch", type=positive, metavar="ID", help="show the progress of a snapshot until it ends")
+    one.add_argument("--pause", type=positive, metavar="ID", help="pause a snapshot")
+    one.add_argument("--resume", type=positive, metavar="ID", help="resume a snapshot after the last acked row")
+    one.add_argument("--cancel", type=positive, metavar="ID", help="cancel a snapshot")
     add_server(snapshot)
     snapshot.set_defaults(refuse=snapshot.error)
 
@@ -91,7 +93,9 @@ def snapshot_command(options: Any) -> int:
         view = _watch(remote, path, str(snapshot_id))
     except (KeyboardInterrupt, SourceError):
         begin = f"sluice snapshot {options.destination} {options.client}"
-        log.print(Text(f"the snapshot goes on: {begin} --watch {snapshot_id} shows it, --cancel {snapshot_id} ends it"))
+        log.print(
+            Text(f"the snapshot continues: {begin} --watch {snapshot_id} shows it, --cancel {snapshot_id} ends it")
+        )
         raise
     out.print(Text(f"done: {described(view)}"))
     return 0

@@ -14,18 +14,18 @@ def add_commands(commands: Any) -> None:
         source,
         "switch",
         switch_command,
-        "read the other server",
-        "Read the other one of the two servers of a destination (canal.instance.master.address and standby.address),\n"
-        "or switch back. It is done only if it is proven that nothing is missed. Transactions that were delivered and\n"
-        "that the other server does not have are listed; --accept switches nevertheless. A replica first executes\n"
-        "what it has received: after 60 s the command does not wait any more, but the switch goes on, and\n"
-        "sluice status shows it.",
+        "switch a destination to its other server",
+        "Switch a destination to the other one of its two servers (canal.instance.master.address and\n"
+        "standby.address), or back. The switch happens only if it is proven that no change is missed. If the other\n"
+        "server lacks delivered transactions, the command lists them and refuses; --accept switches nevertheless. A\n"
+        "replica first executes what it has received. The command waits up to 60 s; after that the switch\n"
+        "continues, and sluice status shows it.",
         "sluice source switch example",
         "sluice source switch example --to db2:3306 --accept",
     )
     add_destination(switch)
-    switch.add_argument("--to", default="", metavar="ADDRESS", help="the server to read; default: the other one")
-    switch.add_argument("--accept", action="store_true", help="also if it lacks transactions that were delivered")
+    switch.add_argument("--to", default="", metavar="ADDRESS", help="the server to read (default: the other one)")
+    switch.add_argument("--accept", action="store_true", help="switch even if the server lacks delivered transactions")
     add_server(switch)
 
 

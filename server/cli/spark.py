@@ -40,7 +40,7 @@ ELSEWHERE = SourceError | ConnectionLostError | TargetError  # errors of what is
 
 def add_commands(commands: Any) -> None:
     """Add the commands to those of the command line."""
-    jobs = add_group(commands, "spark", "write changes elsewhere with Spark")
+    jobs = add_group(commands, "spark", "copy changes with Spark")
     _add_changelog_command(jobs)
     _add_mirror_command(jobs)
 
@@ -51,14 +51,17 @@ def _add_changelog_command(jobs: Any) -> None:
         "changelog",
         changelog_command,
         "write all changes to Parquet files",
-        "Write every change of a destination to Parquet files, exactly once: kill it, and start it with the same\n"
-        "arguments, and it goes on where it was. Files are in date=…/schema=…/table=… (the date is UTC's); read them\n"
-        "with spark.read.parquet(FOLDER), which sees finished micro-batches only. Ctrl-C and SIGTERM end it in order.",
+        "Write every change of a destination to Parquet files, exactly once, even if it is killed: pass the same\n"
+        "arguments, and it resumes where it stopped. Files are in date=…/schema=…/table=… (dates are in UTC). Read\n"
+        "them with spark.read.parquet(FOLDER), which sees finished micro-batches only. Ctrl-C and SIGTERM stop it\n"
+        "cleanly.",
         "sluice spark changelog example 2001 --to /data/changes --checkpoint /data/changes-checkpoint",
         r"sluice spark changelog example 2001 --to changes --checkpoint changes-at --filter 'shop\..*' --once",
         "sluice spark changelog example 2001 --to s3a://lake/changes --checkpoint s3a://lake/at --master yarn",
     )
-    changelog.add_argument("--to", required=True, metavar="FOLDER", help="of the files; nothing else may be in it")
+    changelog.add_argument(
+        "--to", required=True, metavar="FOLDER", help="folder of the files; it must not have other files"
+    )
     add_stream(changelog, interval=10)
 
 
@@ -67,14 +70,14 @@ def _add_mirror_command(jobs: Any) -> None:
         jobs,
         "mirror",
         mirror_command,
-        "keep the tables of another MySQL or MariaDB server like those of the source",
-        "Apply every change of a destination to the tables of another server, exactly once: kill it, and start it\n"
-        "with the same arguments, and it goes on where it was. The tables have to be there, with the same columns and\n"
-        "primary keys; DDL is not applied. How far it came is kept on the target, in the tables sluice_mirror and\n"
-        "sluice_progress. The target's password is taken from --password-file, else from $SLUICE_TARGET_PASSWORD.\n"
-        "Ctrl-C and SIGTERM end it in order.\n\n"
-        "With --snapshot the tables of the target are empty in the beginning, and are loaded first, while the source\n"
-        "goes on changing. That is done once; started again before it is complete, the command goes on with it.",
+        "keep tables of another MySQL or MariaDB server in sync",
+        "Apply every change of a destination to the tables of another server, exactly once, even if it is killed:\n"
+        "pass the same arguments, and it resumes where it stopped. The tables must exist, with the same columns and\n"
+        "primary keys; DDL is not applied. The target stores the progress, in the tables sluice_mirror and\n"
+        "sluice_progress. The password of the target comes from --password-file, else from $SLUICE_TARGET_PASSWORD.\n"
+        "Ctrl-C and SIGTERM stop it cleanly.\n\n"
+        "With --snapshot the tables of the target start empty. The command first loads them, while the source keeps\n"
+        "changing. It does so once; if it is stopped before the load is complete, the next start resumes the load.",
         "sluice spark mirror example 3001 --to mysql://mirror@db2 --checkpoint /data/mirror-checkpoint",
         "sluice spark mirror example 3001 --to mysql://mirror@db2 --checkpoint at --snapshot mysql://reader@db1",
         "sluice spark mirror example 3001 --to mysql://mirror@db2 --checkpoint at --schema shop=copy --tasks 4",
@@ -86,43 +89,51 @@ def _add_mirror_command(jobs: Any) -> None:
         metavar="mysql://USER@HOST[:PORT]",
         help="the target; sslMode, sslCa, sslCert and sslKey may follow a ?",
     )
-    mirror.add_argument("--password-file", type=Path, metavar="FILE", help="holds the password of the target")
+    mirror.add_argument("--password-file", type=Path, metavar="FILE", help="file with the password of the target")
     mirror.add_argument(
         "--schema",
         action="append",
         default=[],
         type=setting,
         metavar="SOURCE=TARGET",
-        help="a schema that has another name on the target (may be repeated)",
+        help="map a schema to another name on the target (may be repeated)",
     )
-    mirror.add_argument("--job", metavar="NAME", help="name of the progress (default: DESTINATION/CLIENT)")
+    mirror.add_argument(
+        "--job", metavar="NAME", help="name under which the progress is stored (default: DESTINATION/CLIENT)"
+    )
     mirror.add_argument(
         "--progress",
         default="sluice",
         metavar="SCHEMA",
-        help="schema of the progress on the target; it is made when it is not there (default: %(default)s)",
+        help="schema on the target that stores the progress; created if missing (default: %(default)s)",
     )
     mirror.add_argument(
-        "--tasks", type=positive, metavar="N", help="connections that write at the same time (default: cores of Spark)"
+        "--tasks",
+        type=positive,
+        metavar="N",
+        help="number of connections that write in parallel (default: cores of Spark)",
     )
     add_stream(mirror, interval=0)
     snapshot = mirror.add_argument_group("the snapshot")
     snapshot.add_argument(
         "--snapshot",
         metavar="mysql://USER@HOST[:PORT]",
-        help="the server that the destination reads, and an account that may read its tables",
+        help="the source of the destination, with an account that may read its tables",
     )
     snapshot.add_argument(
         "--snapshot-password-file",
         type=Path,
         metavar="FILE",
-        help="holds the password of that account (default: $SLUICE_SNAPSHOT_PASSWORD)",
+        help="file with the password of that account (default: $SLUICE_SNAPSHOT_PASSWORD)",
     )
-    snapshot.add_argument("--snapshot-rows", type=positive, metavar="N", help="rows that a task loads, about")
+    snapshot.add_argument("--snapshot-rows", type=positive, metavar="N", help="approximate number of rows per task")
     snapshot.add_argument(
-        "--max-rows-per-second", type=positive, metavar="N", help="that are read of the source, by all tasks"
+        "--max-rows-per-second",
+        type=positive,
+        metavar="N",
+        help="maximum number of rows that all tasks read per second",
     )
-    snapshot.add_argument("--overwrite", action="store_true", help="empty the tables of the target before")
+    snapshot.add_argument("--overwrite", action="store_true", help="first empty the tables of the target")
 
 
 def changelog_command(options: Any) -> int:
@@ -208,38 +219,44 @@ def add_stream(command: argparse.ArgumentParser, *, interval: float) -> None:
         "--token-file",
         type=Path,
         metavar="FILE",
-        help="holds the token (default: $SLUICE_TOKEN_FILE, $SLUICE_TOKEN)",
+        help="file with the token (default: $SLUICE_TOKEN_FILE, $SLUICE_TOKEN)",
     )
     command.add_argument("--filter", metavar="REGEX", help=r"tables to read, such as 'shop\..*' (default: all)")
     command.add_argument(
         "--from",
         dest="start",
         metavar="START",
-        help="where a new client starts: earliest (default: of what is stored), oldest (that the source has, too),"
-        " latest, or a position",
+        help="where a new client starts: earliest (default), the oldest stored change; oldest, the oldest change that"
+        " the source has; latest; or a position",
     )
     command.add_argument(
-        "--checkpoint", required=True, metavar="FOLDER", help="where Spark remembers how far it came; one for each --to"
+        "--checkpoint",
+        required=True,
+        metavar="FOLDER",
+        help="folder where Spark stores the progress; each --to needs its own",
     )
-    command.add_argument("--once", action="store_true", help="stop when everything is done that the source has now")
+    command.add_argument("--once", action="store_true", help="stop after the changes that the source has now")
     command.add_argument(
         "--interval",
         type=seconds,
         default=interval,
         metavar="SECONDS",
-        help="from the beginning of a micro-batch to that of the next (default: %(default)g)",
+        help="time between the starts of two micro-batches (default: %(default)g)",
     )
-    command.add_argument("--max-rows", type=positive, metavar="N", help="rows of a micro-batch at most")
+    command.add_argument("--max-rows", type=positive, metavar="N", help="maximum number of rows in a micro-batch")
     command.add_argument(
         "--option",
         action="append",
         default=[],
         type=setting,
         metavar="NAME=VALUE",
-        help="another option of the source, as the Spark guide lists them (may be repeated)",
+        help="another option of the source; the Spark guide lists them (may be repeated)",
     )
     command.add_argument(
-        "--master", default="local[*]", metavar="URL", help="the Spark to run on (default: this machine, all cores)"
+        "--master",
+        default="local[*]",
+        metavar="URL",
+        help="the Spark cluster to use (default: all cores of this machine)",
     )
     command.add_argument(
         "--spark-conf",

@@ -40,8 +40,9 @@ def add_commands(commands: Any) -> None:
         "tail",
         tail_command,
         "show changes as they come",
-        "Subscribe to a running server under a client id of its own, show changes, and unsubscribe at the end.\n"
-        "Consumers are not disturbed: each has its own cursor. What no other client has subscribed to is then gone.",
+        "Subscribe to a running server under a client id of its own, show changes, and unsubscribe at the end. This\n"
+        "does not affect other consumers: each has its own cursor. Changes that no other client has subscribed to\n"
+        "are not kept.",
         "sluice tail example",
         r"sluice tail example --filter 'shop\.orders' --from earliest",
         r"sluice tail example --filter 'shop\.orders' --from '2026-11-21 07:30' --csv > orders.csv",
@@ -60,13 +61,15 @@ def add_commands(commands: Any) -> None:
         type=_start,
         default="latest",
         metavar="START",
-        help="latest (default), earliest (of what is stored), oldest (that the source has, too), a position, or a time,"
-        " local unless it says otherwise: '2026-11-21 07:30', 2026-11-21T07:30Z",
+        help="latest (default); earliest, the oldest stored change; oldest, the oldest change that the source has; a"
+        " position; or a time, which is local if it names no zone: '2026-11-21 07:30', 2026-11-21T07:30Z",
     )
     tail.add_argument("--limit", type=positive, metavar="N", help="stop after N rows, messages or statements")
-    tail.add_argument("--full", action="store_true", help="show long values whole, as always when a program reads")
+    tail.add_argument(
+        "--full", action="store_true", help="do not shorten long values, which happens only on a terminal"
+    )
     form = tail.add_mutually_exclusive_group()
-    form.add_argument("--transactions", action="store_true", help="also show where transactions begin and end")
+    form.add_argument("--transactions", action="store_true", help="also show the begin and end of transactions")
     for it in (it.lines for it in FORMATS if it.lines):
         form.add_argument(f"--{it.flag}", dest="lines", action="store_const", const=it, help=it.help)
     add_server(tail)

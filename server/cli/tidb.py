@@ -35,16 +35,18 @@ def _add_print_command(tidb: Any) -> None:
         "print",
         print_command,
         "show the changes of a TiDB cluster",
-        "Show what TiDB's Drainer writes to Kafka, as it comes. Nothing is kept: each start begins where it is told.",
+        "Show the records that TiDB's Drainer writes to Kafka, as they arrive. No position is stored between runs.",
         "sluice tidb print 127.0.0.1:9092 --cluster-id 7561",
         "sluice tidb print 127.0.0.1:9092 --topic 7561_obinlog --offset oldest --once",
         "sluice tidb print kafka1:9092,kafka2:9092 --cluster-id 7561 --commit-ts 470608642013134850 --rows | jq .after",
     )
     _add_topic(printing, "newest")
     printing.add_argument("--limit", type=positive, metavar="N", help="stop after N transactions and DDL statements")
-    printing.add_argument("--full", action="store_true", help="show long values whole, as always when a program reads")
+    printing.add_argument(
+        "--full", action="store_true", help="do not shorten long values, which happens only on a terminal"
+    )
     form = printing.add_mutually_exclusive_group()
-    form.add_argument("--transactions", action="store_true", help="also show where transactions begin and end")
+    form.add_argument("--transactions", action="store_true", help="also show the begin and end of transactions")
     for it in (it.lines for it in FORMATS if it.lines):
         form.add_argument(f"--{it.flag}", dest="lines", action="store_const", const=it, help=it.help)
 
@@ -54,12 +56,13 @@ def _add_mysql_command(tidb: Any) -> None:
         tidb,
         "mysql",
         mysql_command,
-        "keep a MySQL or MariaDB server like a TiDB cluster",
-        "Apply what TiDB's Drainer writes to Kafka to another server, rows and DDL, each transaction exactly once:\n"
-        "kill it, and start it with the same arguments, and it goes on where it was. How far it came is kept on the\n"
-        "target, in the table sluice_tidb. Rows are found by the primary key, without one by all columns.\n"
-        "The first start begins with the oldest record, or where it is told to. The target's password is taken from\n"
-        "--password-file, else from $SLUICE_TARGET_PASSWORD. Ctrl-C and SIGTERM end it in order.",
+        "keep a MySQL or MariaDB server in sync with a TiDB cluster",
+        "Apply the rows and DDL that TiDB's Drainer writes to Kafka to another server. Each transaction is applied\n"
+        "exactly once, even if the command is killed: pass the same arguments, and it resumes where it stopped. The\n"
+        "target stores the progress, in the table sluice_tidb. Rows are found by the primary key, or by all columns\n"
+        "if there is none. The first start begins with the oldest record, unless --commit-ts or --offset is given.\n"
+        "The password of the target comes from --password-file, else from $SLUICE_TARGET_PASSWORD. Ctrl-C and\n"
+        "SIGTERM stop it cleanly.",
         "sluice tidb mysql 127.0.0.1:9092 --cluster-id 7561 --to mysql://copy@db2",
         "sluice tidb mysql 127.0.0.1:9092 --cluster-id 7561 --to mysql://copy@db2 --commit-ts 470608642013134850",
         "sluice tidb mysql kafka1:9092 --topic changes --to 'mysql://copy@db2?sslMode=VERIFY_CA&sslCa=ca.pem' --once",
@@ -71,46 +74,48 @@ def _add_mysql_command(tidb: Any) -> None:
         metavar="mysql://USER@HOST[:PORT]",
         help="the target; sslMode, sslCa, sslCert and sslKey may follow a ?",
     )
-    mysql.add_argument("--password-file", type=Path, metavar="FILE", help="holds the password of the target")
-    mysql.add_argument("--job", metavar="NAME", help="name of the progress (default: that of the topic)")
+    mysql.add_argument("--password-file", type=Path, metavar="FILE", help="file with the password of the target")
+    mysql.add_argument(
+        "--job", metavar="NAME", help="name under which the progress is stored (default: the name of the topic)"
+    )
     mysql.add_argument(
         "--progress",
         default="sluice",
         metavar="SCHEMA",
-        help="schema of the progress on the target; it is made when it is not there (default: %(default)s)",
+        help="schema on the target that stores the progress; created if missing (default: %(default)s)",
     )
     mysql.add_argument(
         "--time-zone",
         default="UTC",
         metavar="ZONE",
-        help="of the Drainer, in which it writes TIMESTAMP values (default: %(default)s)",
+        help="time zone in which the Drainer writes TIMESTAMP values (default: %(default)s)",
     )
 
 
 def _add_topic(command: Any, offset: str) -> None:
-    command.add_argument("brokers", metavar="BROKERS", help="of Kafka: host:port, separated by commas")
+    command.add_argument("brokers", metavar="BROKERS", help="brokers of Kafka: host:port, separated by commas")
     name = command.add_mutually_exclusive_group(required=True)
-    name.add_argument("--cluster-id", default="", metavar="ID", help="of TiDB: the topic is ID_obinlog")
-    name.add_argument("--topic", default="", metavar="NAME", help="the topic, where it has another name")
+    name.add_argument("--cluster-id", default="", metavar="ID", help="id of the TiDB cluster: the topic is ID_obinlog")
+    name.add_argument("--topic", default="", metavar="NAME", help="the topic, if it has another name")
     start = command.add_mutually_exclusive_group()
-    start.add_argument("--commit-ts", type=positive, default=0, metavar="TS", help="begin after this transaction")
+    start.add_argument("--commit-ts", type=positive, default=0, metavar="TS", help="start after this transaction")
     start.add_argument(
         "--offset",
         type=_offset,
         default=_offset(offset),
         metavar="N",
-        help=f"begin with this record: a number, oldest or newest (default: {offset})",
+        help=f"start with this record: a number, oldest or newest (default: {offset})",
     )
     command.add_argument("--strict", action="store_true", help="refuse a --commit-ts that is before the oldest record")
-    command.add_argument("--once", action="store_true", help="end when all that the topic has was read")
+    command.add_argument("--once", action="store_true", help="stop at the end of the topic")
     command.add_argument(
         "--kafka",
         action="append",
         default=[],
         type=setting,
         metavar="NAME=VALUE",
-        help="a setting of librdkafka, such as security.protocol=SASL_SSL (may be repeated); sasl.password is taken"
-        f" from ${PASSWORD}",
+        help="a setting of librdkafka, such as security.protocol=SASL_SSL (may be repeated); sasl.password comes from"
+        f" ${PASSWORD}",
     )
 
 

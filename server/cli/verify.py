@@ -20,11 +20,12 @@ def add_commands(commands: Any) -> None:
         commands,
         "verify",
         verify_command,
-        "decode your own binlog twice and compare",
-        "Read a range of the source's binlog with Sluice's decoder and with an independent one (pymysqlreplication),\n"
-        "and compare all rows, value by value. What the other one cannot read is counted and named.\n\n"
-        "With --log, compare the log on disk with what the source gives now, entry by entry. What the source has\n"
-        "purged is counted. A server may run meanwhile. The exit status is 1 when something differs.",
+        "decode the binlog with two decoders and compare",
+        "Read a range of the source's binlog with Sluice's decoder and with an independent one\n"
+        "(pymysqlreplication), and compare all rows, value by value. The command counts and names what the other\n"
+        "decoder cannot read.\n\n"
+        "With --log, compare the log on disk with the binlog of the source, entry by entry. The command counts what\n"
+        "the source has purged. A server may run at the same time. The exit status is 1 when something differs.",
         "sluice verify example",
         "sluice verify example --log",
         "sluice verify example --from mysql-bin.000003 --to mysql-bin.000005:1000000",
@@ -34,13 +35,13 @@ def add_commands(commands: Any) -> None:
         "--from",
         dest="start",
         metavar="FILE[:OFFSET]",
-        help="beginning of the range; the last binlog file when not given; with --log a position",
+        help="start of the range (default: the last binlog file); with --log a position",
     )
     verify.add_argument(
         "--to",
         dest="stop",
         metavar="FILE[:OFFSET]",
-        help="its end; the current end when not given; with --log a position",
+        help="end of the range (default: the current end); with --log a position",
     )
     verify.add_argument("--log", action="store_true", help="compare the log on disk with the source")
     add_conf(verify)

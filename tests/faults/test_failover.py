@@ -611,7 +611,7 @@ def test_after_a_switch_the_oldest_place_is_where_the_log_begins_that_of_the_for
         pair.second.query(f"INSERT INTO {SCHEMA}.t VALUES (4, 'b')")
         assert [read(client, 4) for client in clients.values()] == [[4]] * 2
         for name, client in clients.items():
-            assert "goes on at" in command(sluice, "seek", name, "1001", "oldest")
+            assert "resumes at" in command(sluice, "seek", name, "1001", "oldest")
             assert read(client, 4) == [1, 2, 3, 4]
 
 

@@ -79,7 +79,7 @@ def test_a_client_that_comes_last_gets_everything_though_the_server_was_killed_a
         assert "\n  log    " in run("status", sluice)
         listed = run("log list shop", sluice)
         assert "00000000000000000001.log" in listed
-        assert "what is between is missing" not in listed
+        assert "the changes in between are missing" not in listed
         assert "0 files, 0 bytes would go\n" in run("log prune shop --bytes 0 --dry-run", sluice)
     text = sluice.log_file.read_text()
     assert "Traceback" not in text

@@ -405,10 +405,10 @@ def test_a_change_is_seen_acked_and_not_seen_again_after_a_restart(
         assert len(refused.stderr.splitlines()) == 1
         cursor = serving.call("GET", client)["position"]
         assert cursor in serving.run("status")
-        assert serving.run("seek", "shop", "1001", cursor) == f"client 1001 goes on at {cursor}\n"
+        assert serving.run("seek", "shop", "1001", cursor) == f"client 1001 resumes at {cursor}\n"
         mariadb118.query(f"INSERT INTO {schema}.goods VALUES (2, 'poison')")
         serving.wait_for(lambda: serving.call("GET", client)["lag"]["rows"] == 1)
-        assert serving.run("skip", "shop", "1001", cursor).startswith("skipped: client 1001 goes on at ")
+        assert serving.run("skip", "shop", "1001", cursor).startswith("skipped: client 1001 resumes at ")
         assert serving.call("GET", client)["lag"]["rows"] == 0
         cursor = serving.call("GET", client)["position"]
         cursor = serving.call("GET", client)["position"]
@@ -437,7 +437,7 @@ def test_what_is_passed_over_and_changed_is_said_and_listed(conf: Conf, mariadb1
         said = serving.run("seek", "shop", "1001", "latest")
         assert f"passed over: 1 rows from {cursor} to " in said
         assert said.splitlines()[-1] == (f"the place that it left is still there: sluice seek shop 1001 {cursor}")
-        assert serving.run("seek", "shop", "1001", cursor) == f"client 1001 goes on at {cursor}\n"
+        assert serving.run("seek", "shop", "1001", cursor) == f"client 1001 resumes at {cursor}\n"
         serving.run("ack", "shop", "1001", "--position", cursor)
         assert serving.run("gaps", "list", "shop") == "no gap\n"
         shown = serving.run("gaps", "list", "shop", "--all").splitlines()

@@ -118,7 +118,7 @@ class Batch:
         return decode_changes(self.data, invalid_dates=self.invalid_dates)
 
     def markers(self) -> list[Change]:
-        """Return what stands in the place of rows that could not be decoded, or of a gap; ``sql`` says why."""
+        """Return the entries that replace rows that could not be decoded, or a gap; ``sql`` says why."""
         if not occurs_in_header(self.data, b"sluice."):
             return []
         return [it for it in self._changes() if not it.header_props.keys().isdisjoint(props.MARKERS)]
@@ -182,7 +182,7 @@ class Range:
     reached: bool
     """Nothing wanted is between its end and the ``until`` of the call; without that, ``latest``."""
     latest: str
-    """The source's end when the call came; empty when the source did not say."""
+    """End position of the source at the time of the call; empty if it could not be read."""
     acked: str
     """Position up to which everything is acked."""
 

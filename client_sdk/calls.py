@@ -66,7 +66,7 @@ class Limits:
     max_entries: int | None = None
     max_bytes: int | None = None
     min_bytes: int | None = None
-    """Wait, up to ``linger``, until so many bytes are there."""
+    """Number of bytes to wait for, up to ``linger``."""
     linger: float | None = None
     """Seconds."""
 

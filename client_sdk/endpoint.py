@@ -284,7 +284,7 @@ ADVICE: Final[Mapping[str, str]] = {
     "unknown-batch": "It was acked or rolled back before, or belongs to an earlier run: call rollback(), and read on.",
     "unknown-snapshot": "Name the one that snapshot() returned; status() lists those of the client.",
     "snapshot-running": "Call get() and ack() until it is done, or cancel_snapshot().",
-    "gap": "Copy again what is named, as far as that matters; then confirm the gap: confirm_gaps().",
+    "gap": "Copy the named changes if you need them, then confirm the gap: confirm_gaps().",
 }
 """What to do about problems whose advice in the HTTP API names its calls, by the methods of a client."""
 

@@ -116,7 +116,7 @@ class Comparison:
         """Compare; give the offset after each block."""
         fd = self._open()
         if fd is None:
-            self._report.unread[f"file that the log has let go of meanwhile: {self._file.path.name}"] += 1
+            self._report.unread[f"file that the log has deleted meanwhile: {self._file.path.name}"] += 1
             return
         try:
             blocks = [it for it in self._blocks(fd) if self._is_wanted(it[1])]

@@ -88,13 +88,13 @@ def _impeded(status: DestinationStatus) -> Told:
 
 def _settings_refused(status: DestinationStatus) -> Told:
     if status.refused_settings:
-        state = "it goes on as it was, for " if status.state in SOUND else ""
-        yield "", f"{state}its file as it is now cannot be used: {status.refused_settings}"
+        state = "it keeps its previous settings: " if status.state in SOUND else ""
+        yield "", f"{state}its changed file cannot be used: {status.refused_settings}"
 
 
 def _unowned(status: DestinationStatus) -> Told:
     if status.state == "standby" and not status.active and not status.error:
-        yield "", "standby, and no server has it"
+        yield "", "standby, and no server owns it"
 
 
 def _source_silent(status: DestinationStatus) -> Told:
@@ -120,7 +120,7 @@ def _source_unlisted(status: DestinationStatus) -> Told:
         again = f"sluice source switch {status.destination}"
         yield (
             "",
-            f"{source.unlisted} was chosen, which the configuration here does not name: {source.address} is read",
+            f"{source.unlisted} was chosen, but the configuration here does not name it: {source.address} is read",
             f"Name the sources by the same addresses on every server, or choose again: {again}",
         )
 
@@ -132,7 +132,7 @@ def _history_away(status: DestinationStatus) -> Told:
 
 def _ring_held(status: DestinationStatus) -> Told:
     if status.stuck > MOST_STUCK:
-        text = f"the ring is full, and has stood still for {status.stuck:.0f} s: it waits until {holders(status)} acks"
+        text = f"the ring is full, with no progress for {status.stuck:.0f} s: it waits until {holders(status)} acks"
         yield "", text
 
 
@@ -146,7 +146,11 @@ def _gap(status: DestinationStatus) -> Told:
     for client_id, gaps in status.gaps.items():
         confirm = f"sluice gaps confirm {status.destination} {client_id}"
         for gap in gaps:
-            yield f"client {client_id}", f"does not get {gap}", f"Copy it again where that matters, then {confirm}"
+            yield (
+                f"client {client_id}",
+                f"does not get {gap}",
+                f"Copy these changes if you need them, then run {confirm}",
+            )
 
 
 def _soon_purged(status: DestinationStatus) -> Told:
@@ -163,7 +167,7 @@ def _client_silent(status: DestinationStatus) -> Told:
             since = "" if client.called else " since the start"
             yield (
                 f"client {client.client_id}",
-                f"changes wait for it, and it has made no call{since}, for {idle / 60:.0f} min",
+                f"changes wait for it, and it has made no call{since} for {idle / 60:.0f} min",
             )
 
 
@@ -190,21 +194,21 @@ TABLE = (
         "not-running",
         _ERROR,
         "The destination is starting, stopped or in error",
-        "Do what the error says; one that is stopped goes on by POST …/start",
+        "Do what the error says; POST …/start starts a stopped one",
         _not_running,
         "1m",
     ),
     Condition(
         "cursors-lost",
         _ERROR,
-        "ZooKeeper has lost cursors of the destination, which stands still",
-        "sluice cluster restore writes back what was saved",
+        "ZooKeeper has lost cursors of the destination, so no server takes it over",
+        "sluice cluster restore writes the saved cursors back",
         _cursors_lost,
     ),
     Condition(
         "impeded",
         _ERROR,
-        "It is served, and something is in the way, such as a full disk",
+        "The destination is served, but has an error, such as a full disk",
         "Do what the error says",
         _impeded,
         "1m",
@@ -212,15 +216,15 @@ TABLE = (
     Condition(
         "settings-refused",
         _ERROR,
-        "Its file was changed and cannot be used: it goes on as it was, and would not start again",
-        "Correct what the error names: the file is taken up at the next look (canal.auto.scan.interval)",
+        "The changed file of the destination cannot be used: it keeps its previous settings, and would not restart",
+        "Correct what the error names: the server reads the file at the next scan (canal.auto.scan.interval)",
         _settings_refused,
     ),
     Condition(
         "unowned",
         _ERROR,
-        "It stands by, and no server has it",
-        "See to the servers that can have it: each says in its own status what keeps it",
+        "The destination is on standby, and no server owns it",
+        "Check the status of each server that could own it: it shows the reason",
         _unowned,
         "1m",
     ),
@@ -228,7 +232,7 @@ TABLE = (
         "source-silent",
         _ERROR,
         "Nothing has come from the source for 10 s, though it sends a heartbeat every 5 s",
-        "Look at the source and the network; after canal.instance.network.soTimeout it connects again",
+        "Check the source and the network; after canal.instance.network.soTimeout the server reconnects",
         _source_silent,
         "30s",
     ),
@@ -236,14 +240,14 @@ TABLE = (
         "source-down",
         _ERROR,
         "The source does not answer `canal.instance.detecting.sql`, twice in a row or more",
-        "Look at the source; sluice source switch reads the other one of two",
+        "Check the source; sluice source switch switches to a second one",
         _source_down,
         "30s",
     ),
     Condition(
         "source-unlisted",
         _ERROR,
-        "The source that was chosen is none of those that the configuration names, so another one is read",
+        "The configuration does not name the source that was chosen, so another one is read",
         "Name the sources by the same addresses on every server, or choose again: sluice source switch",
         _source_unlisted,
     ),
@@ -251,45 +255,45 @@ TABLE = (
         "source-lag",
         _ERROR,
         f"The parser is more than {MOST_BEHIND:.0f} s behind, though half of the ring is free",
-        "If it gets less, wait; else look at the network and the source's disk",
+        "If the lag shrinks, wait; else check the network and the source's disk",
         _source_lag,
         "1m",
     ),
     Condition(
         "history-away",
         _ERROR,
-        "The history of tables could not be used the last time; it is tried once a minute",
-        "Bring its database back, or make room on its disk: the next DDL waits for it",
+        "The last access to the history of tables failed; the server retries once a minute",
+        "Make its database available, or free space on its disk: the next DDL waits for it",
         _history_away,
         "1m",
     ),
     Condition(
         "ring-held",
         _ERROR,
-        f"The ring is full, and nobody has made room for {MOST_STUCK:.0f} s",
-        "See to the consumer; one that will not come back: sluice unsubscribe",
+        f"The ring is full, and no space in it was freed for {MOST_STUCK:.0f} s",
+        "Check the consumer; remove a client that will not return with sluice unsubscribe",
         _ring_held,
     ),
-    Condition("client-gone", _ERROR, "A client has lost its place", "Do what the error says", _client_gone),
+    Condition("client-gone", _ERROR, "A client has lost its position", "Do what the error says", _client_gone),
     Condition(
         "gap",
         _ERROR,
-        "A client does not get some changes, and nobody has confirmed that",
-        "Copy what is missing again where that matters, then sluice gaps confirm",
+        "A client has missed changes, and nobody has confirmed that",
+        "Copy the missing changes if you need them, then run sluice gaps confirm",
         _gap,
     ),
     Condition(
         "soon-purged",
         _ERROR,
-        "Source or log may soon let go of what a client needs",
-        "Let the client catch up, or let the source keep its binlog for longer",
+        "The source or the log may soon delete what a client needs",
+        "Let the client catch up, or let the source retain its binlog for longer",
         _soon_purged,
     ),
     Condition(
         "output-fails",
         _ERROR,
-        "Something is in the way of an output",
-        "Do what the error says; sluice skip passes over a change that the other side refuses",
+        "An output has an error",
+        "Do what the error says; sluice skip skips a change that the target refuses",
         _output_fails,
         "1m",
     ),
@@ -297,7 +301,7 @@ TABLE = (
         "client-silent",
         _WARNING,
         f"Changes wait for a client that has made no call for {MOST_IDLE / 60:.0f} minutes",
-        "Start its consumer; sluice unsubscribe removes one that will not come back",
+        "Start its consumer; remove a client that will not return with sluice unsubscribe",
         _client_silent,
         "10m",
     ),
@@ -311,7 +315,7 @@ TABLE = (
     Condition(
         "statements",
         _WARNING,
-        "Changes were logged as statements since the destination was started; a restart ends it",
+        "Changes were logged as statements since the destination was started; a restart clears it",
         "Set binlog_format = ROW for all sessions, and copy the tables again",
         _statements,
     ),

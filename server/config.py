@@ -457,7 +457,7 @@ class Configuration:
         """Read the settings of a view: its own, and those of its main destination. Raises ConfigError."""
         main, where = route.value, f"{route.origin}: {ROUTE_KEY}"
         if main == destination:
-            raise ConfigError(f"{where}: a destination is no view of itself: name another one, or leave the key out")
+            raise ConfigError(f"{where}: a destination cannot be a view of itself: name another one, or remove the key")
         try:
             config, shared = self._main_of_views(main)
         except ConfigError as error:

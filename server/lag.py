@@ -58,11 +58,11 @@ def explain(destination: DestinationStatus, client: ClientStatus, now: float | N
     if client.state == "catching-up" and not client.given.entries:
         return Explanation(
             Stage.PARSER,
-            "the client was behind the ring: log or source are read again for it, from its cursor on; what waits there"
-            f" is not counted{f'. They cannot be read for now: {client.error}' if client.error else ''}",
+            "the client was behind the ring: a reader of the log or the source catches up from its cursor; changes that"
+            f" wait there are not counted{f'. They cannot be read for now: {client.error}' if client.error else ''}",
         )
     if client.state == "ahead":
-        return Explanation(Stage.PARSER, "the parser has not come to the client's cursor yet")
+        return Explanation(Stage.PARSER, "the parser has not reached the client's cursor yet")
     if destination.full and not client.given.entries and not client.waiting.entries:
         text = f"the ring is full until {holders(destination)} acks; until then the source is not read"
         return Explanation(Stage.RING, text)

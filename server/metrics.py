@@ -64,7 +64,7 @@ DESTINATION = {
     "ring_limit_bytes": ("Bound of the bytes of entries stored",),
     "ring_fill": ("Part of the ring in use, of its entries or its bytes, whichever is more",),
     "ring_full": ("1 while the parser waits because the ring is full",),
-    "condition": ("What needs attention: of each condition, in how many places it is so", "condition", "severity"),
+    "condition": ("Number of places with each condition that needs attention", "condition", "severity"),
     "log_bytes": ("Bytes of the log on disk",),
     "log_gaps": ("Parts of the stream that are missing in the log on disk",),
     "ring_blocked_seconds": ("Seconds that the parser has waited because the ring was full",),
@@ -79,7 +79,7 @@ CLIENT = {
     "client_lag_rows": ("Rows, by stage: given and not acked, or waiting", "client", "stage"),
     "client_lag_transactions": ("Transactions, by stage: given and not acked, or waiting", "client", "stage"),
     "client_purge_seconds": (
-        "Until source or log may let go of what is at the cursor, once that is soon; 0: any time",
+        "Seconds until the source or the log may delete what is at the cursor, if that is soon; 0: any time",
         "client",
     ),
     "client_log_bytes": ("Bytes that the log on disk keeps for the client, which is protected", "client"),
@@ -89,7 +89,7 @@ CLIENT = {
 }
 """Our metrics of a client."""
 OUTPUT = {
-    "output_running": ("1 while the output delivers, 0 while something is in its way", "output", "client"),
+    "output_running": ("1 while the output delivers, 0 while it has an error", "output", "client"),
     "output_batches": ("Batches that the other side has confirmed, repetitions included", "output", "client"),
     "output_records": ("Records that the other side has confirmed, repetitions included", "output", "client"),
     "output_rows": ("Rows that the other side has confirmed, repetitions included", "output", "client"),

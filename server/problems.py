@@ -69,7 +69,7 @@ PROBLEM_TYPES: ProblemTypes = {
     errors.GapError: ProblemType(
         409,
         "Gap",
-        "Copy again what the detail names, as far as that matters; then confirm the gap: POST …/gaps/confirm.",
+        "Copy the changes that the detail names if you need them, then confirm the gap: POST …/gaps/confirm.",
     ),
     errors.SourceChangedError: ProblemType(
         409,
@@ -90,13 +90,13 @@ PROBLEM_TYPES: ProblemTypes = {
         "Gone",
         "The range is no longer in the buffer. A registered client is served again from its cursor when its destination"
         " is stopped and started, as long as the source has that binlog. Otherwise unsubscribe, subscribe again from"
-        " 'earliest', and take a new snapshot of what is between.",
+        " 'earliest', and take a new snapshot of the changes in between.",
     ),
     errors.PurgedError: ProblemType(
         410,
         "Purged from the source",
-        "The source's binlog starts later: take a new snapshot, then move the client to 'oldest', which goes on with"
-        " all that is left.",
+        "The source's binlog starts later: take a new snapshot, then move the client to 'oldest', where it resumes"
+        " with all that is left.",
     ),
     errors.ReshapedError: ProblemType(
         410,

@@ -65,7 +65,7 @@ class Scanner:
             return
         before, self._known = self._known, found
         for name in sorted(before.keys() - found.keys()):
-            logger.info("its file is gone, or it belongs to another process now: it stops", extra={"destination": name})
+            logger.info("its file was removed, or another process owns it now: it stops", extra={"destination": name})
             await self._attempt(self._stop(name), name)
         for name in sorted(before.keys() & found.keys() & set(self._destinations.released)):
             await self._attempt(self._destinations.start(name), name)

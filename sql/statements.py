@@ -201,7 +201,7 @@ class TargetTable:
         if not columns:
             raise TargetError(
                 f"the target has no table {shown} for the changes of {source}: create it there with the same columns,"
-                " then start the mirror again: it goes on where it was"
+                " then start the mirror again: it resumes where it stopped"
             )
         cursor.execute(_KEY, name)
         key = [_text(column) for (column,) in cursor.fetchall()]
@@ -328,7 +328,7 @@ class TargetTable:
             problems.append(f"the target lacks {', '.join(sorted(unknown))}")
         if missing:
             problems.append(f"the change lacks {', '.join(sorted(missing))}")
-        advice = "alter the target to have the same columns, then start the mirror again: it goes on where it was"
+        advice = "alter the target to have the same columns, then start the mirror again: it resumes where it stopped"
         if missing:
             advice += ". A source whose binlog_row_image is not FULL leaves columns out, too: set it to FULL there"
         raise TargetError(

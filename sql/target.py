@@ -169,8 +169,8 @@ def execute(cursor: "Cursor", table: TargetTable, statements: "Iterator[Statemen
             if is_passing(error):
                 raise
             raise TargetError(
-                f"{'.'.join(table.name)} on the target refuses a change of {table.source}: {reason(error)}: alter"
-                " it to be as the table of the source, then start the mirror again: it goes on where it was"
+                f"{'.'.join(table.name)} on the target refuses a change of {table.source}: {reason(error)}: make"
+                " it equal to the table of the source, then start the mirror again: it resumes where it stopped"
             ) from error
         if statement.is_lenient:
             set_modes(cursor, is_strict=True)

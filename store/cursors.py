@@ -766,8 +766,8 @@ class Cursors:
         marks = list(itertools.islice(self._subscriber(client_id).marks, len(batch_ids)))
         if marks != list(batch_ids):
             raise UnknownBatchError(
-                f"client {client_id} has not to ack batches {batch_ids[0]} to {batch_ids[-1]} next: it was moved, or"
-                " rolled back, or left what it read; what it has not acked comes again"
+                f"client {client_id} cannot ack batches {batch_ids[0]} to {batch_ids[-1]} next: it was moved or"
+                " rolled back, or reads elsewhere now; changes that it has not acked are delivered again"
             )
 
     def remember(self, client_id: int, memory: str, batch_ids: Sequence[int]) -> None:

@@ -150,7 +150,7 @@ class Track:
         if position > end:
             if stop == shown:
                 return None
-            raise SourceChangedError(f"{position} is after {end}, where the stream went on at another source")
+            raise SourceChangedError(f"{position} is after {end}, where the stream switched to another source")
         if position < floor:
             raise GoneError(f"{position} is no longer stored; the oldest position that is: {floor}")
         if position.file_key not in self.ring.files:

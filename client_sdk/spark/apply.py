@@ -63,8 +63,8 @@ class Applier:
         last = last_changes(changes)
         if last["_pos"].field("member").null_count < last.num_rows:
             raise TargetError(
-                "the changes come from several members of a source, and this version of the mirror keeps the progress"
-                " of one: install the client that is as new as the server, or mirror a destination of one source"
+                "the changes come from several members of a source, but this version of the mirror supports only one."
+                " Install the version of the client that the server has, or mirror a destination with one source"
             )
         is_known = bool(self._tables)
         try:

@@ -61,7 +61,7 @@ class Options:
     starting_position: Start | None = None
     """Where a client that does not exist yet begins; None: the earliest change held."""
     partitions: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
-    """At most so many parts of a micro-batch; the number of the driver's cores if not given."""
+    """Maximum number of parts of a micro-batch; the number of the driver's cores if not given."""
     from_: str | None = None
     """Of a batch: where it begins."""
     to: str | None = None
@@ -72,7 +72,7 @@ class Options:
     snapshot_password_file: Path | None = None
     """File that holds the password, on the driver."""
     snapshot_rows: int = 200_000
-    """About so many rows of a table are read by a task."""
+    """Approximate number of rows of a table that a task reads."""
     max_rows_per_second: int | None = None
     """Of a snapshot, with ``partitions`` tasks at a time."""
 

@@ -39,13 +39,13 @@ PARTS: Final = 10_000
 """The most parts that the server cuts a range into."""
 
 _ADVICE: Final[Mapping[type[SluiceError], str]] = {
-    ConnectionLostError: "the url has to be reached and its certificate trusted (options url, zookeeper, ca, retry);"
-    " then the query can be started again and goes on where it was",
+    ConnectionLostError: "make the server reachable and its certificate trusted (options url, zookeeper, ca, retry),"
+    " then start the query again: it resumes where it stopped",
     StaleSessionError: "this query ends, because another one was started with the same clientId: each needs its own",
     NotSubscribedError: "the clientId is that of a stream which was begun, or of a client which has subscribed",
 } | dict.fromkeys(
     (PurgedError, GoneError, ReshapedError, SourceChangedError),
-    "the query cannot go on from its checkpoint without losing changes: take a new snapshot of the tables, and begin a"
+    "the query cannot resume from its checkpoint without losing changes: take a new snapshot of the tables, and begin a"
     " stream with a new checkpoint and a new clientId",
 )
 
@@ -60,7 +60,7 @@ def advised() -> Iterator[None]:
 
 
 _NOT_IN_ALL_ROWS: Final = (
-    "rows of before a change of the table may have other columns than it has now: read on with missingColumns=null, or"
+    "rows from before a change of the table may have other columns than it has now: use missingColumns=null, or"
     " name the columns in the option columns with types that hold all values"
 )
 

@@ -37,8 +37,8 @@ class SluiceDataSource(DataSource):
             raise BadParameterError("a snapshot is read by spark.read, the changes by spark.readStream", "snapshot")
         if self._options.from_ is not None or self._options.to is not None:
             raise BadParameterError(
-                "the options from and to are those of a batch (spark.read): a stream goes on from its checkpoint, or"
-                " from the cursor of its clientId; where a new one begins says startingPosition",
+                "the options from and to are for a batch (spark.read): a stream resumes from its checkpoint, or from"
+                " the cursor of its clientId; startingPosition is where a new one starts",
                 "from" if self._options.from_ is not None else "to",
             )
         return StreamReader(self._options, self._checked_form(schema))

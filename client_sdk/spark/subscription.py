@@ -101,7 +101,7 @@ class Subscription:
         client = self.open(options.starting_position)
         if options.starting_position is not None and not self._is_new:
             logger.warning(
-                "client %d of %s exists: it goes on from its cursor, startingPosition has no effect",
+                "client %d of %s exists: it resumes at its cursor, startingPosition has no effect",
                 options.client_id,
                 options.destination,
             )
@@ -171,9 +171,9 @@ class Subscription:
             return
         raise SchemaMismatchError(
             f"{what}: the query reads ({old}); now the table has ({new or 'no columns: it is gone'}): {changed}. All"
-            " changes before this are done. Load the stream again and start the query with the same checkpoint to go on"
-            " with the new columns; or go on with the old ones by the option onSchemaChange=continue (with"
-            " missingColumns=null where one is gone), or by naming them in the option columns."
+            " changes before this are done. To use the new columns, load the stream again and start the query with the"
+            " same checkpoint. To keep the old ones, set the option onSchemaChange=continue (with missingColumns=null"
+            " where one is gone), or name them in the option columns."
         )
 
 

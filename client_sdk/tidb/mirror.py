@@ -76,7 +76,7 @@ class TiDBMirror:
         """Prepare; nothing is sent yet.
 
         ``job``: the name that the place is kept under; ``schema``: of its table; ``time_zone``: of the Drainer that
-        wrote the TIMESTAMP values; ``retry``: seconds for which a target that is away is waited for.
+        wrote the TIMESTAMP values; ``retry``: seconds to wait for a target that is unavailable.
         """
         self.target = Target(database, time_zone, retry, lock=_lock_of(schema, job))
         self.most_rows = ROWS

@@ -62,8 +62,8 @@ class TiDBReader:
             offset: begin with the message at this offset, or the first one after it: a number, `OLDEST` or `NEWEST`.
             after: go on after a message that was processed: its offset and its commit_ts; wins over the others. Unlike
                 a commit_ts alone, it tells that nothing was missed although the topic no longer has the message.
-            strict: whether a ``commit_ts`` before the oldest message is an error: what was between may be lost. Else it
-                is a warning, and reading begins with the oldest.
+            strict: whether a ``commit_ts`` before the oldest message is an error: the changes in between may be lost.
+                Else it is a warning, and reading begins with the oldest.
             settings: of librdkafka, such as ``security.protocol`` and ``sasl.username``.
             timeout: seconds that brokers may take to answer a question.
 
@@ -189,7 +189,7 @@ class TiDBReader:
             if found.is_before_oldest:
                 text = (
                     f"{self._topic} begins with the commit_ts {found.oldest} at offset {found.low}, after {commit_ts}:"
-                    " what was between may be lost"
+                    " the changes in between may be lost"
                 )
                 if strict:
                     raise PurgedError(text)

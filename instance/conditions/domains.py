@@ -86,7 +86,7 @@ def domain_of(column: SourceColumn, code: int, meta: int) -> Domain | None:
     Raises ConfigError for values in the layout of an old server.
     """
     if code in _OLD:
-        raise ConfigError("its values are in the layout of before MySQL 5.6.4; ALTER TABLE … FORCE converts them")
+        raise ConfigError("its values are in the layout from before MySQL 5.6.4; ALTER TABLE … FORCE converts them")
     if code in _INTEGERS:
         bits = _INTEGERS[Type(code)]
         if column.is_unsigned:

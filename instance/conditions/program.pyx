@@ -355,7 +355,7 @@ cdef Collation collation_of(number, test, column):
         return found
     if number is None:
         raise ConfigError(
-            "the binlog does not say its collation; SET GLOBAL binlog_row_metadata = FULL makes MySQL from 8.0 on and"
+            "the binlog does not name its collation; SET GLOBAL binlog_row_metadata = FULL makes MySQL from 8.0 on and"
             " MariaDB from 10.5 on do so; or write one after the column: name COLLATE utf8mb4_bin = 'x'"
         )
     return get_collation(number_of(number) if isinstance(number, str) else number)

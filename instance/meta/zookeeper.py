@@ -231,7 +231,7 @@ class ZooKeeperClients:
                 found |= read_moves({str(name): json.loads(it.data)})
             except MALFORMED as error:
                 raise ConfigError(
-                    f"{node}/{name} in ZooKeeper does not say how the place of a client has moved"
+                    f"{node}/{name} in ZooKeeper is not a record of how the position of a client moved"
                     f" ({type(error).__name__}: {error}): delete the node to forget that"
                 ) from error
         self.moves = found

@@ -47,7 +47,7 @@ class Detection:
                 if not self._stopping.is_set():
                     self._failed(str(error))
             except Exception as error:
-                logger.exception("whether the source lives is not known", extra=self._where)
+                logger.exception("the health check of the source failed", extra=self._where)
                 self._failed(f"{type(error).__name__}: {error}")
             else:
                 if self.failures > self._probing.most:

@@ -53,9 +53,9 @@ class PurgeWatch:
             try:
                 await self.look()
             except SluiceError as error:
-                logger.debug("the source does not say what it is about to purge: %s", error, extra=self._where)
+                logger.debug("the source does not report what it is about to purge: %s", error, extra=self._where)
             except Exception:
-                logger.exception("it is not known what is about to be purged", extra=self._where)
+                logger.exception("the check for what is about to be purged failed", extra=self._where)
 
     async def look(self) -> None:
         """Ask log and source once. Raises what `Parser.expiries` raises, and OSError."""
@@ -67,7 +67,7 @@ class PurgeWatch:
         pruned, purged = dict[int, Threat](), dict[int, Threat]()
         for client, kept in logged.items():
             expiry = None if kept is None else Expiry(*kept)
-            what = f"the log on disk may let go of what follows its cursor, {places[client]}"
+            what = f"the log on disk may delete what follows its cursor, {places[client]}"
             pruned |= self._judge(client, self._pruned, expiry, what, "; from then on it reads the source")
         self._pruned = pruned
         if self._parser.failure is not None:

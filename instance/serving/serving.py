@@ -298,7 +298,7 @@ class Serving(ABC):
         """Let the clients that wait for what is lost go on after it, and store that at once; see `Cursors.pass_gap`."""
         for client_id in self.cursors.pass_gap(why, read, begin, moved_now()):
             logger.error(
-                "client %d does not get %s. A marker tells it so; `sluice gaps confirm %s %d` confirms that",
+                "client %d does not get %s. It gets a marker instead; `sluice gaps confirm %s %d` confirms that",
                 client_id,
                 self.gate.gaps(client_id)[-1],
                 self.config.destination,
@@ -319,7 +319,7 @@ class Serving(ABC):
         error = self._with_advice(error, client_id)
         self.cursors.fall_out(client_id, error)
         logger.error(
-            "client %d is not served any more: %s. Its cursor stays at %s. To serve it without what is lost to it,"
+            "client %d is not served any more: %s. Its cursor stays at %s. To continue without the lost changes,"
             " move its cursor (sluice seek), or unsubscribe it and let it subscribe again",
             client_id,
             error,
@@ -630,8 +630,8 @@ class Serving(ABC):
                 f" `sluice gaps confirm {self.config.destination} {client_id}`"
             )
         raise BadPositionError(
-            f"client {client_id} has lost its place, and `earliest` would pass over what the source still has: it"
-            f" stands for {earliest or 'the end'}, the oldest that is left is {oldest}. {choices}"
+            f"client {client_id} has lost its position, and `earliest` would skip changes that the source still has: it"
+            f" means {earliest or 'the end'}, and the oldest change left is at {oldest}. {choices}"
         )
 
     async def check_return(self, client_id: int) -> None:

@@ -144,7 +144,7 @@ class SourceSwitch:
         wanted = address or config.others[0]
         if wanted not in (config.in_use, *config.others):
             choice = ", ".join((config.in_use, *config.others))
-            raise BadParameterError(f"{wanted} is no source of destination {config.destination}: {choice}", "to")
+            raise BadParameterError(f"{wanted} is not a source of destination {config.destination}: {choice}", "to")
         while self._task is not None and not self._task.done():
             await asyncio.wait({self._task})
         if wanted != self._destination.config.in_use or self._is_halted:
@@ -188,7 +188,9 @@ class SourceSwitch:
                     " destination, and move its clients (sluice seek)"
                 )
             if not (is_same or destination.goes_on_in_ring(is_another=True)):
-                raise SourceChangedError("without GTIDs the stream cannot go on at it: the ring or the log ends before")
+                raise SourceChangedError(
+                    "without GTIDs the stream cannot resume on it: the ring or the log ends before"
+                )
         except PurgedError as error:
             if not config.auto_reset_latest_pos_mode:
                 self._cannot_follow(parser, error)
@@ -306,11 +308,11 @@ class SourceSwitch:
             )
         if not (is_same or destination.goes_on_in_ring(is_another=wanted != destination.config.in_use)):
             raise SwitchRefusedError(
-                f"without GTIDs a destination with a log on disk cannot go on at {wanted}: set gtid_mode = ON at both"
+                f"without GTIDs a destination with a log on disk cannot resume on {wanted}: set gtid_mode = ON at both"
                 " servers, or sluice.instance.store = memory"
                 if config.has_log
-                else f"a transaction was read in part, and without GTIDs the stream cannot go on inside it at {wanted}:"
-                " switch again when the rest has come, or set gtid_mode = ON at both servers"
+                else f"a transaction was read in part, and without GTIDs the stream cannot resume inside it on"
+                f" {wanted}: switch again when the rest has come, or set gtid_mode = ON at both servers"
             )
         since = before.since if before is not None else ""
         if wanted != destination.config.in_use:

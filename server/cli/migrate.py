@@ -141,7 +141,7 @@ def _examine_client(config: InstanceConfig, client: "StoredClient", source: "Exa
     except SluiceError as error:
         findings.wrong(name, error)
     else:
-        findings.good(name, f"{text}would go on at {_place(client.cursor)}, which the source still has")
+        findings.good(name, f"{text}would resume at {_place(client.cursor)}, which the source still has")
 
 
 def _place(cursor: "Cursor") -> str:

@@ -22,7 +22,7 @@ ADVICE = {
     "unknown-batch": "sluice status shows those that are outstanding.",
     "unknown-snapshot": "sluice snapshot lists those of the client.",
     "snapshot-running": "Let the client take it, or cancel it: sluice snapshot … --cancel ID.",
-    "gap": "Copy again what is named, as far as that matters; then confirm it: sluice gaps confirm.",
+    "gap": "Copy the named changes if you need them, then confirm the gap: sluice gaps confirm.",
 }
 """What to do about problems whose advice in the HTTP API names its calls, by commands."""
 

@@ -122,7 +122,7 @@ def _choose(found: "Plan", *, overwrite: bool) -> "dict[str, list[StoredClient]]
 def _judge(candidate: "Candidate", *, overwrite: bool) -> tuple[bool, str]:
     """Return whether a client is written, and what to say of it."""
     if candidate.saved is None:
-        return False, "not saved; ZooKeeper has it, and it stays: unsubscribe it if it is not wanted"
+        return False, "not saved, but ZooKeeper has it: it stays; unsubscribe it if you do not need it"
     if candidate.present is None:
         return True, "is written: ZooKeeper does not have it"
     there = f"ZooKeeper has {_place(candidate.present.cursor)}"

@@ -126,7 +126,7 @@ def _show_log(out: Console, log: dict[str, Any], *, is_shared: bool) -> None:
     for start, end in log["stretches"]:
         out.print(Text(f"  from {start}\n  to   {end}"))
     if is_shared:
-        out.print(Text(f"  every server has it from {log['held'] or 'nowhere on, but one has no log'}"))
+        out.print(Text(f"  every server has it from {log['held']}" if log["held"] else "  one server writes no log"))
     for hold in log["holds"]:
         out.print(f"  client {hold['clientId']} holds {hold['bytes']} bytes in {hold['files']} files of it")
 

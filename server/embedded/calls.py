@@ -500,8 +500,9 @@ class Calls(Destinations):
                 instance.check_running()
                 if not position.is_comparable(end):
                     raise SourceChangedError(
-                        f"{position} cannot be acked: it is of another source or history than the stream, which ends at"
-                        f" {end}. Roll back: what follows the client's cursor comes again, with places of that"
+                        f"{position} cannot be acked: it belongs to another source or history than the stream, which"
+                        f" ends at {end}. Roll back: the changes after the client's cursor are delivered again, with"
+                        " new positions"
                     )
                 if position > end:
                     raise BadPositionError(f"{position} is beyond the end of the source's binlog, {end}")
@@ -510,7 +511,7 @@ class Calls(Destinations):
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise BadPositionError(
-                    f"{position} cannot be acked yet: the stream has not come to it again within {LONGEST_REREAD:g} s."
+                    f"{position} cannot be acked yet: the stream has not reached it again within {LONGEST_REREAD:g} s."
                     " Try again, or roll back and process again what follows the client's cursor"
                 )
             await instance.wait(min(remaining, 1.0))
@@ -574,7 +575,7 @@ async def _select(
         tables = await instance.select(selection, wanted)
     if client_id in instance.cursors.client_ids and not instance.cursors.snapshots(client_id):
         raise BadParameterError(
-            f"client {client_id} has subscribed before, without a snapshot, and goes on from its cursor: begin a"
+            f"client {client_id} has subscribed before, without a snapshot, and resumes at its cursor: begin a"
             " snapshot of it (POST …/snapshots), or unsubscribe first",
             "start",
         )

@@ -16,7 +16,7 @@ class OutputStatus:
     """``starting``, ``running``, ``retrying`` (something is in the way that may pass by itself), ``error`` (somebody
     has to do something), or ``stopped``."""
     error: str
-    """What is in its way; of one that runs, why it goes on as it was and not as it is configured now."""
+    """Current error; of one that runs, why it keeps its previous settings instead of the new ones."""
     batches: int
     records: int
     rows: int
@@ -27,7 +27,7 @@ class OutputStatus:
     skipped: int
     """What was left out, as configured."""
     last_error: str
-    """What was in its way last; empty if nothing ever was."""
+    """Last error; empty if there never was one."""
     failed: float
     """When, Unix time; 0 if never."""
     lost: str

@@ -29,7 +29,7 @@ class RangeStatus:
 
     range: Range
     latest: str
-    """The source's end when the call came; empty when the source did not say."""
+    """End position of the source at the time of the call; empty if it could not be read."""
     acked: str
 
 
@@ -184,7 +184,7 @@ class Ranges(Destinations):
             async with asyncio.timeout(LONGEST_QUESTION):
                 return str(await instance.source_end())
         except (SourceError, TimeoutError) as error:
-            logger.warning("the source does not say its end: %s", error)
+            logger.warning("cannot read the end position of the source: %s", error)
             return ""
 
     async def _when_read(

@@ -222,9 +222,9 @@ class Backups:
             return loss
         if epoch > backup.epoch and zxid < backup.zxid:
             logger.warning(
-                "ZooKeeper had lost what it had in epoch %d, and epoch %d has begun there since: unless that was"
-                " `sluice cluster restore`, a server has it that knew nothing of the loss, and clients may have skipped"
-                " changes",
+                "ZooKeeper had lost the data of epoch %d, and epoch %d has begun there since. Unless that was"
+                " `sluice cluster restore`, the server that owns the destination did not know of the loss, and clients"
+                " may have skipped changes",
                 backup.epoch,
                 epoch,
                 extra={"destination": destination},

@@ -265,7 +265,9 @@ class Cluster:
             async with asyncio.timeout(STOPPING):
                 await stopped.wait()
         except TimeoutError:
-            logger.warning("it is not given up after %g s: that goes on", STOPPING, extra={"destination": destination})
+            logger.warning(
+                "it is not released after %g s: the server keeps trying", STOPPING, extra={"destination": destination}
+            )
         if self._session is not None:
             self._spawn(self._unregister(self._session, destination))
 
@@ -494,7 +496,7 @@ class Cluster:
         if not connected:
             logger.warning("%s; it is tried again", self.problem)
         elif self._session is not None:
-            logger.info("the connection to ZooKeeper is there again")
+            logger.info("the connection to ZooKeeper is restored")
 
     def _reason(self) -> str:
         return f" ({self.problem})" if self.problem else ""
@@ -692,7 +694,7 @@ class Cluster:
         """Log it when Canal's own server is in the way, or no longer."""
         problem = self.member.election(destination).problem
         if problem != self._said.get(destination, ""):
-            logger.warning("%s", problem or "nothing is in the way any more", extra={"destination": destination})
+            logger.warning("%s", problem or "the error is resolved", extra={"destination": destination})
             self._said[destination] = problem
 
     async def _do(self, operation: Beat | OfDestination, session: ZooKeeperSession) -> Outcome:

@@ -127,10 +127,10 @@ async def retry_quarantine(
 @destinations.get(
     "/{destination}/moves",
     operation_id="listMoves",
-    summary="Where places of clients jumped",
+    summary="Jumps of clients over changes",
 )
 async def moves(context: Ctx, destination: Destination) -> list[MoveView]:
-    """List where the places of clients jumped over changes, by client, oldest first; also of clients that have left.
+    """List the changes that clients were moved over, by client, oldest first; also of clients that have left.
 
     An ack is no jump.
     """

@@ -48,13 +48,11 @@ class BatchLimits(BaseModel):
         description="Size of a batch: entries (ITEMSIZE) or units of 1 KiB (MEMSIZE), as the destination is configured;"
         " 1000 if there is no limit at all.",
     )
-    max_entries: int | None = Field(default=None, ge=1, description="At most so many entries in a batch.")
+    max_entries: int | None = Field(default=None, ge=1, description="Maximum number of entries in a batch.")
     max_bytes: int | None = Field(
-        default=None, ge=1, description="At most so many bytes in a batch; a larger entry comes alone."
+        default=None, ge=1, description="Maximum number of bytes in a batch; a larger entry comes alone."
     )
-    min_bytes: int | None = Field(
-        default=None, ge=0, description="Wait, up to `linger`, until so many bytes are there."
-    )
+    min_bytes: int | None = Field(default=None, ge=0, description="Number of bytes to wait for, up to `linger`.")
     linger: int | None = Field(
         default=None, ge=0, le=LONGEST_WAIT, description="ms to wait for `minBytes` after the first entry is there."
     )
@@ -101,7 +99,7 @@ class GetQuery(BatchLimits):
 class StreamQuery(BatchLimits):
     """Parameters of a stream."""
 
-    window: int = Field(default=4, ge=1, le=1024, description="At most so many un-acked batches.")
+    window: int = Field(default=4, ge=1, le=1024, description="Maximum number of unacknowledged batches.")
 
 
 class PositionQuery(BaseModel):
@@ -114,8 +112,10 @@ class PositionQuery(BaseModel):
     timeout: int = Field(
         default=0, ge=0, le=LONGEST_WAIT, description="ms to wait for something to read; then the range is empty."
     )
-    max_rows: int | None = Field(default=None, ge=1, description="At most so many rows; a larger entry comes alone.")
-    max_bytes: int | None = Field(default=None, ge=1, description="At most so many bytes; a larger entry comes alone.")
+    max_rows: int | None = Field(default=None, ge=1, description="Maximum number of rows; a larger entry comes alone.")
+    max_bytes: int | None = Field(
+        default=None, ge=1, description="Maximum number of bytes; a larger entry comes alone."
+    )
 
 
 class RangeQuery(BaseModel):
@@ -130,7 +130,7 @@ class RangeQuery(BaseModel):
 class SplitsQuery(RangeQuery):
     """Parameters of the parts of a range."""
 
-    n: int = Field(ge=1, le=10_000, description="At most so many parts.")
+    n: int = Field(ge=1, le=10_000, description="Maximum number of parts.")
 
 
 class Start(BaseModel):
@@ -191,9 +191,9 @@ class Subscription(BaseModel):
     )
     start: Start | SnapshotStart | str = Field(
         default="earliest",
-        description="Where a new client starts: the `earliest` change still held, the `oldest` that the source has,"
-        " too, the `latest`, a position, or a time; or with a `snapshot`: the rows of tables as they are now, among the"
-        " changes since. A client that has a cursor goes on from there.",
+        description="Where a new client starts: the `earliest` stored change, the `oldest` change that the source has,"
+        " the `latest`, a position, or a time. With a `snapshot` it also gets the current rows of tables, between the"
+        " changes. A client that has a cursor resumes there.",
     )
     expireAfter: int | None = Field(  # noqa: N815
         default=None,
@@ -226,7 +226,7 @@ class Seek(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"start": "latest"}]})
 
     start: Start | str = Field(
-        description="Where it goes on: the `earliest` change still held, the `oldest` that the source has, too, the"
+        description="Where it resumes: the `earliest` stored change, the `oldest` change that the source has, the"
         " `latest`, a position, or a time."
     )
 
@@ -453,7 +453,7 @@ async def ack(
 async def seek(context: Ctx, destination: Destination, client_id: ClientId, body: Seek) -> MovedView:
     """Move the cursor of a client by hand, forward or back, and forget its outstanding batches.
 
-    What is between is not delivered, or is delivered again. Stop its consumer before: one that goes on acks what it has
+    Changes in between are skipped, or delivered again. Stop its consumer before: one that goes on acks what it has
     taken, and is told that its batches are unknown.
     """
     move = await context.embedded.seek(destination, client_id, _start(body.start))

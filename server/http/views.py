@@ -80,7 +80,9 @@ class ClientView(View):
     )
     called: bool = Field(description="Whether it has made a call since the destination was started on this server.")
     owner: str = Field(description="Name of the token that has created it; empty for an administrator's, or none.")
-    threat: str = Field(description="That source or log may soon let go of what is at the cursor; empty if not.")
+    threat: str = Field(
+        description="Warning that the source or the log may soon delete what is at the cursor; empty if not."
+    )
     protected: bool = Field(description="Whether the log on disk keeps what it still needs, beyond its limits.")
     lag: LagView
 
@@ -159,8 +161,8 @@ class MoveView(View):
     who: str = Field(description="On whose behalf: a token and an address, an output, or the server itself.")
     time: int = Field(description="When, ms since 1970.")
     state: MoveState = Field(
-        description="`asked`: a person wanted it. Else it is a gap: `open`; `told`, when the client has acked the"
-        " marker that says so; `confirmed`, when somebody has seen it."
+        description="`asked`: a person wanted it. Else it is a gap: `open`; `told`, when the client has acked its"
+        " marker; `confirmed`, when somebody has confirmed it."
     )
     held: bool = Field(description="Whether log or source still had then what was passed over.")
     rows: int | None = Field(description="Rows for the client that were passed over; null if they were not counted.")
@@ -215,7 +217,7 @@ class OutputView(View):
         " or `stopped`."
     )
     error: str = Field(
-        description="What is in its way; of one that runs, why it goes on as it was and not as it is configured now."
+        description="Current error; of one that runs, why it keeps its previous settings instead of the new ones."
     )
     batches: int
     records: int = Field(description="Confirmed by the other side since the start, repetitions included.")
@@ -223,7 +225,7 @@ class OutputView(View):
     bytes: int
     retries: int = Field(description="How often it began again after an error.")
     skipped: int = Field(description="What was left out, as configured.")
-    last_error: str = Field(description="What was in its way last; empty if nothing ever was.")
+    last_error: str = Field(description="Last error; empty if there never was one.")
     failed: float = Field(description="When, in seconds since 1970; 0 if never.")
     lost: str = Field(
         description="What the other side had confirmed and has no more, as last noticed; empty if nothing."
@@ -305,7 +307,7 @@ class ConditionView(View):
         description="`error`: changes are not delivered, or will be lost; `warning`: somebody should look at it."
     )
     subject: str = Field(description="What of the destination it is about, as `client 1001`; empty for all of it.")
-    text: str = Field(description="What is so.")
+    text: str = Field(description="What is wrong.")
     advice: str = Field(description="What to do next.")
 
     @classmethod
@@ -329,7 +331,7 @@ class DestinationView(View):
         description="`starting`, `running`, `error` (it tries again), `standby` (for another server), `stopped`, or"
         " `finished`: the source has ended, and clients get what is left."
     )
-    error: str = Field(description="Why it does not run; what is in its way, when it does.")
+    error: str = Field(description="Why it does not run; of one that runs, its current error.")
     active: str = Field(
         description="Address, as in ZooKeeper, of the server that has it; empty when none has, or there are no others."
     )
@@ -348,13 +350,13 @@ class DestinationView(View):
     log: LogView | None = Field(description="The log on disk; null without one.")
     parser: ParserView
     source: SourceView | None = Field(
-        description="Which of several servers is read; null if there is one only, and nobody asks whether it lives."
+        description="Which of several servers is read; null if there is only one, and no health check."
     )
     time_zone: str = Field(
         description="The zone that TIMESTAMP values are written in; empty where that of the process has no name."
     )
     route: str = Field(description="The destination that it is a view of; empty if it has a source of its own.")
-    gaps: list[MoveView] = Field(description="What clients do not get, and nobody has confirmed.")
+    gaps: list[MoveView] = Field(description="Changes that clients missed, and nobody has confirmed.")
 
     @classmethod
     def of(cls, status: DestinationStatus) -> Self:
@@ -506,7 +508,9 @@ class RangeView(View):
     bytes: int = Field(description="Of the encoded entries.")
     partial: bool = Field(description="It ends inside a transaction: the durable cursor stays before that one.")
     reached: bool = Field(description="Nothing wanted is between its end and `until`; without `until`, `latest`.")
-    latest: str = Field(description="The source's end when the call came; empty when the source did not say.")
+    latest: str = Field(
+        description="End position of the source at the time of the call; empty if it could not be read."
+    )
     acked: str = Field(description="Position up to which everything is acked.")
 
     @classmethod

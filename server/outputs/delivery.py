@@ -90,7 +90,7 @@ class Delivery:
         if state == "running" and self._made is not None and self._made.trouble:
             state, error = "retrying", self._made.trouble
         if self.mistake and not error:
-            error = f"goes on as it was, and cannot be used as it is configured now: {self.mistake}"
+            error = f"keeps its previous settings, because the new ones cannot be used: {self.mistake}"
         return OutputStatus(
             self.output.name,
             self.output.settings.type,
@@ -188,7 +188,7 @@ class Delivery:
         closing = asyncio.ensure_future(self._run(self._sender, self._target.close))
         _done, late = await asyncio.wait([closing], timeout=ENDING)
         if late:
-            text = "output %s: the other side keeps it from ending"
+            text = "output %s: its target did not close in time"
             logger.warning(text, self.output.name, extra=self._where)
 
     async def _subscribe(self) -> None:
@@ -225,7 +225,7 @@ class Delivery:
         cursor = embedded.cursor(*client)
         if is_new:  # its cursor is lost, or was never stored
             if cursor is None or cursor.position != position:
-                text = "output %s goes on at %s, which the other side has"
+                text = "output %s resumes at %s, which the target already has"
                 logger.warning(text, self.output.name, position, extra=self._where)
                 try:
                     await embedded.seek(*client, _cursor_at(place) or place.position, memory="", is_confirmed=True)
@@ -242,9 +242,9 @@ class Delivery:
     def _elsewhere(self, position: Position, cursor: Cursor | None) -> RejectedError:
         here = "what is read" if cursor is None else f"the cursor, {cursor.position}"
         return RejectedError(
-            f"the other side has the changes up to {position}, which belongs to another source or history than {here}:"
-            f" find the place that follows them, and go on there with `sluice seek {self.output.destination}"
-            f" {self.output.client_id} POSITION`"
+            f"the other side has the changes up to {position}, which belongs to another source or history than {here}."
+            " Find the position that follows them, and move the client there with `sluice seek"
+            f" {self.output.destination} {self.output.client_id} POSITION`"
         )
 
     async def _ack_to(self, place: Place) -> None:
@@ -281,7 +281,9 @@ class Delivery:
             )
             self._most = 0
             if last is not None and not _follows(batch, last):
-                raise DeliveryError(f"{batch.from_} comes again, since its client was moved; it goes on from there")
+                raise DeliveryError(
+                    f"{batch.from_} comes again, because its client was moved; the output resumes there"
+                )
             if batch.is_late and not output.settings.late:
                 await ready.join()
                 await self._ack(batch)
@@ -370,7 +372,7 @@ class Delivery:
         self._embedded.check(*client, self._session)
         memory = self._embedded.memory(*client)
         if memory.startswith(MOVED) and memory != self._memory:
-            raise DeliveryError("its cursor was moved; it goes on there")
+            raise DeliveryError("its cursor was moved; it resumes there")
 
     def _count(self, prepared: Prepared) -> None:
         self._batches += 1

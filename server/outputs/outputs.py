@@ -71,7 +71,7 @@ class Outputs:
                 and (mistake := await self._mistake(output))
             ):
                 known.mistake = mistake
-                logger.error("%s goes on as it was: %s", output, mistake, extra={"destination": destination})
+                logger.error("%s keeps its previous settings: %s", output, mistake, extra={"destination": destination})
             else:
                 known = Delivery(self._embedded, output, self._make)
             deliveries.append(known)
@@ -106,7 +106,7 @@ class Outputs:
         except NotStoredError as error:  # it counts, and is stored later
             logger.warning("%s: %s", output, error, extra={"destination": output.destination})
         logger.warning(
-            "%s is client %d from here on, and goes on where client %d is",
+            "%s is client %d from here on, and resumes at the cursor of client %d",
             output,
             output.client_id,
             former.client_id,
@@ -137,8 +137,8 @@ class Outputs:
         """Let the clients be free that were those of outputs which are configured no more."""
         where = {"destination": destination}
         text = (
-            "client %d is no longer that of the output %s, as it is configured now: its cursor stays, and anybody may"
-            " go on there; `sluice unsubscribe %s %d` removes it"
+            "client %d is no longer that of the output %s, as it is configured now: its cursor stays, and any consumer"
+            " may use it; `sluice unsubscribe %s %d` removes it"
         )
         for client in self._embedded.clients(destination):
             if client.output and client.client_id not in wanted:

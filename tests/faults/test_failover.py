@@ -229,7 +229,7 @@ def test_a_branch_that_was_never_delivered_is_not_left_out(sluice: Sluice, pair:
         insert(pair.second, 11)
         eventually(lambda: 11 in rows_of(pair.first), "the first one replicates")
         if pair.first.mariadb:
-            with pytest.raises(AssertionError, match=r"switch-refused.*went its own way"):
+            with pytest.raises(AssertionError, match=r"switch-refused.*Its history diverged"):
                 switch(sluice)
             insert(pair.second, 12)
             consumer.wait_for(12)
@@ -295,7 +295,7 @@ def test_a_switch_by_hand_that_is_refused_leaves_the_first_one_read(sluice: Slui
             with pytest.raises(AssertionError, match="transactions-lost"):
                 switch(sluice)
             sluice.wait_running()
-        with pytest.raises(AssertionError, match="is no source of destination shop"):
+        with pytest.raises(AssertionError, match="is not a source of destination shop"):
             switch(sluice, to="127.0.0.1:1")
         assert source_of(sluice)["address"] == address(pair.first)
         assert consumer.stop() == [1, 2, 3]

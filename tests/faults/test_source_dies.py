@@ -154,7 +154,7 @@ def test_a_purge_stops_only_those_who_have_lost_their_place_and_moves_no_cursor(
             eventually(lambda: client.status()["state"] == "gone", client.status)  # noqa: B023
             status = client.status()
             assert (status["problem"], status["position"]) == ("purged", str(place))
-            assert "'oldest', which goes on with all that is left" in status["advice"]
+            assert "'oldest', where it resumes with all that is left" in status["advice"]
             assert place is not None
             lost = rf"has purged the binlog at {place.file}.*oldest file that it has is {file}"
             with pytest.raises(PurgedError, match=lost):

@@ -622,7 +622,7 @@ def test_a_file_that_cannot_be_used_is_wrong_until_it_is_corrected_and_stops_not
         serving.wait_for(lambda: "settings-refused" in str(serving.call("GET", "/shop")["conditions"]))
         done = conf.run("status", "--url", serving.url)
         assert done.returncode == 1
-        assert "  shop: it goes on as it was, for its file as it is now cannot be used: " in done.stdout
+        assert "  shop: it keeps its previous settings: its changed file cannot be used: " in done.stdout
         assert "  new: error: " in done.stdout
         assert done.stdout.count("canal.instance.filter.regex") >= 2
         metrics = urllib3.request("GET", f"{serving.url}/metrics").data.decode()

@@ -206,7 +206,7 @@ async def test_a_text_needs_a_collation_where_the_binlog_says_none(
     )
     with mariadb118.variable("binlog_row_metadata", "NO_LOG"):
         async with serving(mariadb118, schema, tmp_path) as server:
-            with pytest.raises(FilterError, match="filler: the binlog does not say its collation"):
+            with pytest.raises(FilterError, match="filler: the binlog does not name its collation"):
                 await server.subscribe(NAME, CLIENT, where=f"{schema}.numbers: filler = 'x1'")
             await subscribed(server, f"{schema}.numbers: filler COLLATE utf8mb4_bin = 'x1'")
             fill(mariadb118, schema, 1, 10, size=1)
@@ -219,7 +219,7 @@ async def test_a_label_needs_a_collation_where_the_binlog_says_those_of_texts_on
     source.query("SET GLOBAL binlog_row_metadata = MINIMAL")
     source.query(f"CREATE TABLE {schema}.labels (id INT PRIMARY KEY, v ENUM('a', 'b') COLLATE utf8mb4_bin)")
     async with serving(source, schema, tmp_path) as server:
-        refusal = r"labels\.v: the binlog does not say its collation; SET GLOBAL binlog_row_metadata = FULL"
+        refusal = r"labels\.v: the binlog does not name its collation; SET GLOBAL binlog_row_metadata = FULL"
         with pytest.raises(FilterError, match=refusal):
             await server.subscribe(NAME, CLIENT, where=f"{schema}.labels: v = 'a'")
         await subscribed(server, f"{schema}.labels: v COLLATE utf8mb4_bin = 'a'")

@@ -617,7 +617,7 @@ class TestPositions:
         setup.kafka.alter(positions.TOPIC, cleanup_policy="delete")
         try:
             await self.start(setup)
-            assert "loses the places of outputs, because its cleanup.policy is delete" in await setup.fails("error")
+            assert "loses the positions of outputs, because its cleanup.policy is delete" in await setup.fails("error")
             findings = Findings()
             await asyncio.to_thread(examine, setup.output(transactional=True, transactional_id=setup.topic), findings)
             assert findings.found[-1][0] == "FAIL"

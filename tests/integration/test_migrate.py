@@ -105,7 +105,7 @@ def test_what_would_be_served_and_what_has_no_effect_is_said(conf: Path, event: 
     run = migrate(conf)
     assert run.status == 0, run.lines
     assert run.line("ok   shop, client 1001").endswith(
-        f"would go on at {event.file}:{event.offset} (2023-11-14 22:13:20 UTC), which the source still has"
+        f"would resume at {event.file}:{event.offset} (2023-11-14 22:13:20 UTC), which the source still has"
     )
     assert "would begin where the destination does" in run.line("note shop, client 1002")
     assert f"cursors in {conf}/shop/meta.dat" in run.line("ok   shop: ")
@@ -214,7 +214,7 @@ def test_positions_in_zookeeper_are_read_and_stay_as_they_are(conf: Path, event:
         zk.create(f"{root}/running", b'{"active":true,"address":"10.0.0.1:11111"}')
         run = migrate(conf, "--zk", zookeeper.hosts)
         assert run.status == 0, run.lines
-        assert f"would go on at {event.file}:{event.offset}" in run.line("ok   shop, client 1001")
+        assert f"would resume at {event.file}:{event.offset}" in run.line("ok   shop, client 1001")
         assert f"cursors in ZooKeeper ({zookeeper.hosts}, period)" in run.line("ok   shop: ")
         assert "10.0.0.1:11111" in run.line("is served now")
         assert zk.get_children(f"{root}/1001/mark") == ["0000000001"]

@@ -143,7 +143,7 @@ async def test_the_history_goes_on_where_another_server_had_the_destination(
             while len(found) < 2:
                 found += rows_of(await changes(server))
             assert found == [("id=3 b=3", ""), ("id=4 c=4", "")]
-    assert "reading which statements changed tables from" in caplog.text
+    assert "looking for statements that changed tables from" in caplog.text
     assert "asking the source for all tables" not in caplog.text
 
 

@@ -196,7 +196,7 @@ class TestTheDatabaseGoesAway:
             stream = follow(share("a", port=proxy.port))
             proxy.cut_after(0)
             stream.go_to(650)
-            assert "it is not noted how far the stream was followed" in caplog.text
+            assert "the position of the stream is not recorded" in caplog.text
             with pytest.raises(HistoryError, match=r"canal\.instance\.tsdb\.url\) cannot be used"):
                 stream.read((700, "ALTER TABLE t CHANGE d e INT"))
             proxy.heal()

@@ -73,7 +73,9 @@ async def test_jumps_are_read_again_and_outlive_their_client(zk: ZooKeeperSessio
     await again.load()
     assert again.moves == {1002: (second,)}
     await zk.commit([Put(node(name, "moves/1002"), b"[{}]")])
-    with pytest.raises(ConfigError, match=r"moves/1002 in ZooKeeper does not say how the place of a client has moved"):
+    with pytest.raises(
+        ConfigError, match=r"moves/1002 in ZooKeeper is not a record of how the position of a client moved"
+    ):
         await clients(zk, name).load()
 
 

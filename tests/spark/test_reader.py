@@ -291,7 +291,7 @@ def test_a_new_client_begins_where_told_and_an_existing_one_at_its_cursor(
         caplog.clear()
         with reading(sluice, clientId=client_id, startingPosition="latest") as stream:
             start = stream.initialOffset()
-            assert "goes on from its cursor, startingPosition has no effect" in caplog.text
+            assert "resumes at its cursor, startingPosition has no effect" in caplog.text
             found: list[int] = []
             end = start
             while not found or found[-1] != 3:

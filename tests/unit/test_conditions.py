@@ -114,7 +114,7 @@ def test_what_is_normal_is_no_condition(sound: DestinationStatus) -> None:
 
 def test_of_one_that_is_stopped_it_is_not_said_that_it_goes_on_as_it_was() -> None:
     _stopped, refused = find(destination("stopped", refused_settings="no address"))
-    assert refused.text == "its file as it is now cannot be used: no address"
+    assert refused.text == "its changed file cannot be used: no address"
 
 
 def test_a_client_may_be_silent_for_some_minutes() -> None:

@@ -833,7 +833,7 @@ def test_a_view_has_its_own_tables_and_all_else_of_its_destination(conf: Conf) -
     [
         (
             "sluice.instance.route = orders",
-            "orders/instance.properties:1: sluice.instance.route: a destination is no view of itself",
+            "orders/instance.properties:1: sluice.instance.route: a destination cannot be a view of itself",
         ),
         ("sluice.instance.route = other", "there is no destination 'other'"),
         ("sluice.instance.route = view", "sluice.instance.route: view is itself a view, of shop: name that one"),

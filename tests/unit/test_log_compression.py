@@ -298,7 +298,7 @@ def test_a_file_that_is_replaced_while_the_log_is_compared_is_compared(full: Pat
     file = stored_files(full)[0]
     with opened(full) as log:
         assert log.compress()
-        for taken, unread in ((False, {}), (True, {f"file that the log has let go of meanwhile: {file.path.name}": 1})):
+        for taken, unread in ((False, {}), (True, {f"file that the log has deleted meanwhile: {file.path.name}": 1})):
             if taken:
                 log.prune(0)
             report = LogReport("", "")

@@ -146,7 +146,7 @@ async def test_it_is_said_before_the_log_lets_go_and_the_source_is_not_asked_as_
         for hours in ("9.0", "1.0"):
             await it.look()
             assert it.threats[1001].text == (
-                f"the log on disk may let go of what follows its cursor, {HERE}, in {hours} h; from then on it reads"
+                f"the log on disk may delete what follows its cursor, {HERE}, in {hours} h; from then on it reads"
                 " the source"
             )
     assert len(caplog.messages) == 1

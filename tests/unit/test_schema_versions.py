@@ -314,7 +314,7 @@ def test_with_a_file_that_cannot_be_used_the_stream_goes_on_without_a_history(
     stream.stop()
     assert [it.partition(":")[0] for it in caplog.messages] == [
         "nothing is known of earlier tables",
-        "what becomes of tables is not noted, until the next attempt in a minute",
+        "changes of tables are not recorded, until the next attempt in a minute",
     ]
     assert (unusable / "schema.db").read_bytes() == before
 

@@ -485,7 +485,7 @@ class TestTexts:
         ("json", "c0 = '{}'", "of the type json only IS NULL"),
         ("set('a')", "c0 = 'a'", "of the type set only IS NULL"),
         ("inet6", "c0 = '::1'", "of the type inet6 only IS NULL"),
-        ("varchar(9)", "c0 = 'a'", "the binlog does not say its collation"),
+        ("varchar(9)", "c0 = 'a'", "the binlog does not name its collation"),
         ("int", "c0 COLLATE utf8mb4_bin = 1", "COLLATE is for texts; the column has none"),
         ("varbinary(9)", "c0 COLLATE utf8mb4_bin = 'a'", "COLLATE is for texts; the column has bytes"),
     ],

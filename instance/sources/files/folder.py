@@ -113,8 +113,8 @@ class Folder:
         if self._checks_server and head.server_id != self.facts.server_id:
             raise SourceError(
                 f"{self.path / name}, offset {len(MAGIC)}: its server id is {head.server_id}, that of the last file is"
-                f" {self.facts.server_id}: it is of another server (move it out of the folder), or the server has"
-                " another id now (for MySQL, set sluice.instance.files.serverUuid)"
+                f" {self.facts.server_id}. Move it out of the folder if it is from another server. If the server got"
+                " another id, set sluice.instance.files.serverUuid, for MySQL"
             )
         return head
 

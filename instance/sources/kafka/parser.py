@@ -113,7 +113,7 @@ class KafkaParser(ParserThread):
     def prove(self, place: Cursor, sample: bytes) -> Proof:
         """See `sluice.instance.source.Parser.prove`."""
         del sample
-        raise SourceChangedError(f"{self._config.source_title} cannot be read in the place of another: {place.journal}")
+        raise SourceChangedError(f"{self._config.source_title} cannot replace another source: {place.journal}")
 
     def probe(self) -> None:
         """See `sluice.instance.source.Parser.probe`."""

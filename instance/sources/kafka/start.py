@@ -110,8 +110,8 @@ def _gap_before(topic: Topic, found: OffsetSearch) -> str:
     if not found.low or not found.is_before_oldest:
         return ""
     return (
-        f"{topic} begins with the commit_ts {found.oldest} at offset {found.low}, after {found.commit_ts}: what was"
-        " between is lost"
+        f"{topic} begins with the commit_ts {found.oldest} at offset {found.low}, after {found.commit_ts}: the"
+        " changes in between are lost"
     )
 
 

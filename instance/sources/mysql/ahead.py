@@ -73,14 +73,16 @@ class Ahead:
             with self._finder() as finder:
                 distance = finder.distance(begin, end)
                 if distance is None or distance > MOST_FOLLOWED:
-                    logger.warning("which statements changed tables from %s to %s is not read: too much", begin, end)
+                    logger.warning(
+                        "too much binlog to find the statements that changed tables from %s to %s", begin, end
+                    )
                     return False
-                logger.info("reading which statements changed tables from %s to %s", begin, end)
+                logger.info("looking for statements that changed tables from %s to %s", begin, end)
                 with closing(finder.between(decoder, begin, end)) as events:
                     for event in events:
                         self._note(event)
         except SluiceError as error:
-            logger.warning("which statements follow %s is not known: %s", begin, error)
+            logger.warning("the statements that follow %s are unknown: %s", begin, error)
             return False
         finally:
             decoder.close()

@@ -459,7 +459,7 @@ def compare_values(column: Any, ours: Any, theirs: Any, none_source: str) -> boo
         case FIELD_TYPE.TIMESTAMP | FIELD_TYPE.TIMESTAMP2 if isinstance(ours, str):
             return "zero timestamps" if theirs == EPOCH else False
         case FIELD_TYPE.TIME if ours < timedelta(0):
-            return "negative TIMEs of before MySQL 5.6.4"
+            return "negative TIMEs from before MySQL 5.6.4"
         case FIELD_TYPE.TIME2 if ours < timedelta(0) and ours.microseconds:
             return "negative TIMEs with a fraction"
         case FIELD_TYPE.JSON:

@@ -345,7 +345,7 @@ class MysqlConfig(BinlogConfig):
         if self.heartbeat_ha_enable and not self.detecting_enable and self.standby_address is not None:
             found.append(
                 "canal.instance.detecting.heartbeatHaEnable has no effect without canal.instance.detecting.enable ="
-                " true: nobody asks whether the source lives"
+                " true: there is no health check"
             )
         return found
 

@@ -310,7 +310,7 @@ class Connection:
                 cursor.execute(statement)
                 rows = list(cursor.fetchall())
         except (pymysql.MySQLError, OSError) as error:
-            logger.info("%s does not say what it has still to execute: %s", self.name, _text(error))
+            logger.info("%s does not report what it still has to execute: %s", self.name, _text(error))
             return None
         found = []
         for row in rows:

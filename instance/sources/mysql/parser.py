@@ -219,7 +219,7 @@ class BinlogParser(ParserThread, Generic[Configured, Opened]):
             finder = self._finder(binlog)
             if not finder.is_comparable(place):
                 raise SourceChangedError(
-                    f"it cannot be known where the stream goes on at {binlog.name}: what was read has no GTID set"
+                    f"it is unknown where the stream would resume on {binlog.name}: what was read has no GTID set"
                 )
             missing = finder.missing(place)
             finder.go_on_after(place, missing)
@@ -408,7 +408,7 @@ class BinlogParser(ParserThread, Generic[Configured, Opened]):
             distance = finder.distance(end, position)
             if distance is None or distance > MOST_FOLLOWED:
                 return False
-            logger.info("reading which statements changed tables from %s to %s", end, position)
+            logger.info("looking for statements that changed tables from %s to %s", end, position)
             schemas = self._control.schemas = self._schemas(binlog.facts, Cursor.at(end))
             schemas.executed = lambda: decoder.executed
             with closing(finder.between(decoder, end, position)) as events:
@@ -427,7 +427,7 @@ class BinlogParser(ParserThread, Generic[Configured, Opened]):
     def _find_start(self, binlog: Opened) -> Start:
         finder = self._finder(binlog)
         if isinstance(self.failure, PurgedError) and self._config.auto_reset_latest_pos_mode:
-            logger.warning("going on at the current end, as configured, without what is purged")
+            logger.warning("resuming at the current end, as configured, without the purged changes")
             purged, self._is_after_gap = self.failure, True
             end, read = finder.end(), None if self._start is None else self._start.read or self._start.position
             if self._begun:  # else nothing was given yet of what would come before the marker

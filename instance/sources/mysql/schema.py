@@ -478,9 +478,9 @@ class Schemas:
         if is_uncertain and key not in self._uncertain:
             self._uncertain.add(key)
             logger.warning(
-                "schema-from-the-future: the labels of an ENUM or SET of %s.%s at %s are known from the source, which"
-                " shows ? for characters beyond the BMP: the rows are flagged; set binlog_row_metadata=FULL on the"
-                " source, or define the column once more by ALTER TABLE ... MODIFY",
+                "schema-from-the-future: the labels of an ENUM or SET of %s.%s at %s come from the source, which shows"
+                " ? for characters beyond the BMP. The rows are flagged. Set binlog_row_metadata=FULL on the source, or"
+                " define the column again by ALTER TABLE ... MODIFY",
                 table_map.schema,
                 table_map.table,
                 at,
@@ -525,10 +525,10 @@ class Schemas:
         key = self._key(table_map.schema, table_map.table)
         if key not in self._uncertain:
             self._uncertain.add(key)
-            advice = "; sluice.instance.files.schema may say it" if self._source is None else ""
+            advice = "; sluice.instance.files.schema may define it" if self._source is None else ""
             logger.warning(
-                "schema-from-the-future: whether %s of %s.%s at %s are BINARY, or UUID, INET4 or INET6, is not known,"
-                " neither from its statements nor from the source: their bytes are given, and the rows are flagged%s",
+                "schema-from-the-future: it is unknown whether %s of %s.%s at %s are BINARY, UUID, INET4 or INET6:"
+                " neither its statements nor the source show it. Their bytes are delivered, and the rows are flagged%s",
                 ", ".join(it.name for it in columns if it.mysql_type in self._open),
                 table_map.schema,
                 table_map.table,

@@ -214,10 +214,10 @@ class TableReader:
         limit = self._config.snapshot_whole_bytes
         if size > limit or not limit:
             raise BadParameterError(
-                f"{table} has no key that it could be read by in parts (a primary key, or a unique key without NULLs,"
-                f" that does not begin with an ENUM or SET), and its {size} bytes are more than"
-                f" sluice.instance.snapshot.withoutKey.maxBytes ({limit}) allows to read as a whole: give it a key, or"
-                " raise that",
+                f"{table} has no key by which it could be read in parts: a primary key, or a unique key without NULLs,"
+                f" that does not begin with an ENUM or SET. Its {size} bytes are more than"
+                f" sluice.instance.snapshot.withoutKey.maxBytes ({limit}) allows to read as a whole. Give it a key, or"
+                " raise that limit",
                 "tables",
             )
 

@@ -135,7 +135,7 @@ class Alike:
         self._keys = {it.key for it in self._wanted}
         if not self._wanted:
             raise SourceChangedError(
-                f"it cannot be known where the stream goes on at {name}: without GTIDs the last transactions are"
+                f"it is unknown where the stream would resume on {name}: without GTIDs the last transactions are"
                 " compared, and none was read since the start. Switch when some have come, set gtid_mode = ON at both"
                 " servers, or reset the cursors to a place on this one"
             )
@@ -191,7 +191,7 @@ class Alike:
             return places[0]
         what = "are not there in this order" if not places else f"are there {len(places)} times"
         raise SourceChangedError(
-            f"it cannot be known where the stream goes on at {self._name}: the last {len(self._wanted)} transactions"
+            f"it is unknown where the stream would resume on {self._name}: the last {len(self._wanted)} transactions"
             f" that were read, up to {self._place.position}, {what}. If it is a replica, switch when it has caught up;"
             " set gtid_mode = ON at both servers, or reset the cursors to a place on this one"
         )

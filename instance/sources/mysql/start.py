@@ -753,9 +753,9 @@ class StartFinder(PlaceFinder):
         skipped = [run for run in missing(before, gtids).runs if run.startswith(f"{domain}-")]
         if skipped:
             raise SourceChangedError(
-                f"{self._binlog.name} has transactions that were not delivered, before the place at which it would be"
-                f" read on: {', '.join(skipped)[:1000]}. It went its own way for a while, and MariaDB cannot send them"
-                " alone. Make it a copy of the other server, or reset the cursors to a place on it"
+                f"{self._binlog.name} has transactions that were not delivered, before the position at which reading"
+                f" would resume: {', '.join(skipped)[:1000]}. Its history diverged for a while, and MariaDB cannot send"
+                " them alone. Make it a copy of the other server, or reset the cursors to a position on it"
             )
 
     def _listed_gtids(self, file: str) -> MariadbGtidSet:

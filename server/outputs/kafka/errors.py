@@ -7,18 +7,20 @@ from confluent_kafka import KafkaError
 from ..routing import NAMES
 from ..target import DeliveryError, RejectedError
 
-GONE: Final = "the topic is gone, and what it held is lost: create it again, and the output goes on at its cursor"
+GONE: Final = "the topic is gone, and what it held is lost: create it again, and the output resumes at its cursor"
 _SIZE: Final = "raise max.message.bytes of the topic, or lower kafka.max.request.size"
 _NAME: Final = f"correct the topic, or the rule of dynamicTopic: {NAMES}"
 _RECORD: Final = (
-    "the topic does not take the record: a compacted one takes none without a key (set key = pk, and leave DDL and"
-    " tables without a primary key out), others may have rules of the brokers"
+    "the topic refuses the record. A compacted topic needs a key: set key = pk, and exclude DDL and tables without a"
+    " primary key. For other topics, check the rules of the brokers"
 )
-_MADE: Final = "the brokers do not make the topic so: create it yourself (kafka-topics.sh --create), as they allow it"
+_MADE: Final = (
+    "the brokers refuse to create the topic with these settings: create it yourself (kafka-topics.sh --create)"
+)
 _USER: Final = "correct kafka.sasl.username and kafka.sasl.password"
-_OLD: Final = "the brokers are too old for this: upgrade them, or see whether a setting kafka.* asks for it"
+_OLD: Final = "the brokers are too old for this: upgrade them, or check whether a setting kafka.* requires it"
 _LISTENER: Final = "kafka.bootstrap.servers names a listener that is not for clients: name that of the brokers"
-_ASKED: Final = "the brokers refuse the request for good: their logs say why"
+_ASKED: Final = "the brokers refuse the request, also when it is repeated: their logs show why"
 _SETTINGS: Final = "correct the settings kafka.*"
 
 REJECTED: Final = {
@@ -42,7 +44,7 @@ REJECTED: Final = {
     KafkaError.INVALID_CONFIG: _MADE,
     KafkaError.POLICY_VIOLATION: _MADE,
     KafkaError._AUTHENTICATION: "correct kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password",  # noqa: SLF001
-    KafkaError._SSL: "correct kafka.ssl.ca.location, or what else of TLS the text names",  # noqa: SLF001
+    KafkaError._SSL: "correct kafka.ssl.ca.location, or another TLS setting that the text names",  # noqa: SLF001
     KafkaError.SASL_AUTHENTICATION_FAILED: _USER,
     KafkaError.UNACCEPTABLE_CREDENTIAL: _USER,
     KafkaError.INVALID_PRINCIPAL_TYPE: _USER,
@@ -53,8 +55,8 @@ REJECTED: Final = {
     KafkaError.DELEGATION_TOKEN_AUTHORIZATION_FAILED: _USER,
     KafkaError.DELEGATION_TOKEN_EXPIRED: _USER,
     KafkaError.UNSUPPORTED_SASL_MECHANISM: "set kafka.sasl.mechanism to one that the broker has",
-    KafkaError.ILLEGAL_SASL_STATE: "set kafka.security.protocol as the broker's listener has it",
-    KafkaError.SECURITY_DISABLED: "set kafka.security.protocol as the broker's listener has it",
+    KafkaError.ILLEGAL_SASL_STATE: "set kafka.security.protocol to that of the broker's listener",
+    KafkaError.SECURITY_DISABLED: "set kafka.security.protocol to that of the broker's listener",
     KafkaError.MISMATCHED_ENDPOINT_TYPE: _LISTENER,
     KafkaError.UNSUPPORTED_ENDPOINT_TYPE: _LISTENER,
     KafkaError.UNSUPPORTED_VERSION: _OLD,

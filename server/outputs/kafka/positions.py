@@ -108,8 +108,9 @@ class Positions:
         policy = self._topics.setting(TOPIC, "cleanup.policy")
         if policy is not None and policy != "compact":
             raise RejectedError(
-                f"topic {TOPIC} loses the places of outputs, because its cleanup.policy is {policy}: kafka-configs.sh"
-                f" --alter --entity-type topics --entity-name {TOPIC} --add-config cleanup.policy=compact"
+                f"topic {TOPIC} loses the positions of outputs, because its cleanup.policy is {policy}:"
+                f" kafka-configs.sh --alter --entity-type topics --entity-name {TOPIC}"
+                " --add-config cleanup.policy=compact"
             )
         return f"topic {TOPIC} is compacted" if policy else f"topic {TOPIC} exists; its settings may not be read"
 

@@ -83,8 +83,8 @@ class TestDestinations:
         assert (ready["status"], ready["destinations"]) == ("ok", {"running": 1, "stopped": 1})
         assert ready["conditions"] == {"not-running": 1}
         assert ready["meaning"] == (
-            "The server takes calls. Needs attention: not-running in 1 place (Do what the error says; one that is"
-            " stopped goes on by POST …/start). GET /v1/destinations says more."
+            "The server takes calls. Needs attention: not-running in 1 place (Do what the error says; POST"
+            " …/start starts a stopped one). GET /v1/destinations says more."
         )
         (found,) = (await api.call("GET", "/v1/destinations/other")).json()["conditions"]
         assert (found["name"], found["severity"], found["text"]) == ("not-running", "error", "stopped")

@@ -95,7 +95,7 @@ def test_null_differs_from_every_value() -> None:
         ("DATETIME2", "2020-00-00 00:00:00", None, NONE_SOURCE.OUT_OF_DATETIME2_RANGE, "zero or invalid dates"),
         ("TIMESTAMP2", "0000-00-00 00:00:00", EPOCH, "", "zero timestamps"),
         ("TIME2", timedelta(seconds=-1.5), timedelta(seconds=-1), "", "negative TIMEs with a fraction"),
-        ("TIME", timedelta(seconds=-1), timedelta(seconds=1), "", "negative TIMEs of before MySQL 5.6.4"),
+        ("TIME", timedelta(seconds=-1), timedelta(seconds=1), "", "negative TIMEs from before MySQL 5.6.4"),
         ("ENUM", "a", None, "", "ENUMs without labels"),
         ("JSON", JsonExpression("JSON_REMOVE(a, '$.b')"), None, "", "partial JSON updates"),
         ("VARCHAR", "a", b"a", "", "texts and addresses in a form that it leaves as bytes"),

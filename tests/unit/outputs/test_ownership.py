@@ -197,7 +197,7 @@ async def test_an_output_that_becomes_another_client_goes_on_where_it_is(
     await setup.run(output("a", 8, start="latest"))
     await soon(lambda: setup.targets["a"].confirmed == [0, 1, 2, 3])
     assert setup.owners == {7: "", 8: "a"}
-    assert "output a of example is client 8 from here on, and goes on where client 7 is" in caplog.text
+    assert "output a of example is client 8 from here on, and resumes at the cursor of client 7" in caplog.text
     former, present = setup.embedded.clients(NAME)
     assert former.cursor is not None
     assert former.cursor.position == Position.parse(place(2))
@@ -236,7 +236,7 @@ class TestEnd:
         assert setup.owners == {FIRST: "a", FIRST + 1: "b"}
         assert setup.states == {"a": "running", "b": "running"}
         (_, error) = sorted(it.error for it in setup.outputs.status(NAME))
-        assert error == "goes on as it was, and cannot be used as it is configured now: window: has to be a number"
+        assert error == "keeps its previous settings, because the new ones cannot be used: window: has to be a number"
         setup.source.put(1)
         await soon(lambda: setup.targets["a"].confirmed == setup.targets["b"].confirmed == [0])
         await setup.run(output("b"))

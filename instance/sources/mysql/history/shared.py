@@ -112,7 +112,7 @@ class SharedDatabase:
                 session.execute("UPDATE schema_stretches SET until = ? WHERE id = ?", (str(place), stretch))
         except HistoryError as error:
             self._next = now + _LONG
-            logger.warning("it is not noted how far the stream was followed, for a minute: %s", error)
+            logger.warning("the position of the stream is not recorded, for a minute: %s", error)
 
     def end(self, stretch: int) -> Position | None:
         """See `HistoryDatabase.end`."""

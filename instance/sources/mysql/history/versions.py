@@ -222,7 +222,7 @@ class History:
         except HistoryError as error:
             self._catalog, self._unnoted = None, self._catalog
             self._again = time.monotonic() + AGAIN
-            logger.warning("what becomes of tables is not noted, until the next attempt in a minute: %s", error)
+            logger.warning("changes of tables are not recorded, until the next attempt in a minute: %s", error)
 
     def add(self, place: Position, gtids: str, sql: str, changes: Sequence[CatalogChange]) -> None:
         """Note what a statement changed, or without one what the source was asked. When it returns, that is durable.

@@ -13,6 +13,7 @@ mypy --no-error-summary || failed=1
 files '*.pyx' '*.pxd' | xargs cython-lint || failed=1
 python -m scripts.check_assertions || failed=1
 python -m scripts.check_prose || failed=1
+python -m scripts.generate_consumer --check || failed=1
 lint-imports --no-cache >/dev/null || lint-imports --no-cache || failed=1
 files '*.sh' .ci/run | xargs shellcheck || failed=1
 exit $failed

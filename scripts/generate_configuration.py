@@ -20,6 +20,7 @@ from sluice.instance.sources.kinds import CONFIGS
 from sluice.instance.sources.mysql.config import BinlogConfig
 from sluice.server.canal_keys import WITHOUT_EFFECT
 from sluice.server.config import ServerConfig
+from sluice.server.outputs.forms.settings import RecordSettings
 from sluice.server.outputs.kafka.settings import KafkaSettings
 from sluice.server.outputs.settings import OutputNames, OutputSettings
 
@@ -75,7 +76,12 @@ def page() -> str:
     ]
     parts += ["\n## Outputs: changes sent to other systems (`instance.properties`)\n"]
     parts += [*sections(OutputNames), *sections(OutputSettings)]
-    parts += ["\n## An output to Kafka (`instance.properties`)\n", *sections(KafkaSettings), LIBRARY]
+    parts += [
+        "\n## An output to Kafka (`instance.properties`)\n",
+        *sections(RecordSettings),
+        *sections(KafkaSettings),
+        LIBRARY,
+    ]
     parts += ["\n## Keys of Canal that have no effect\n\n| keys | reason |\n| --- | --- |\n"]
     reasons = defaultdict(list)
     for pattern, reason in WITHOUT_EFFECT.items():

@@ -43,6 +43,11 @@ class Prepared:
     """What the target has to know when the next batch is prepared."""
 
 
+def server_of(batch: Batch) -> str:
+    """Return which server a batch was read from, as positions call it."""
+    return batch.to.partition("/")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """How far an output has come, as the other side keeps it: with what it has confirmed, as one."""

@@ -1,21 +1,15 @@
 """Says of a record which change it holds, for the text of an error."""
 
-import json
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from ....protocol.canal.packet_pb2 import Packet
 from ....protocol.canal.records import Records
 from ....protocol.canal.rows import decode_changes
 from ....protocol.position import Position
-from ....protocol.tidb.secondary_pb2 import Binlog
 from ....store.batch import Batch
+from ..forms.form import Form
 from ..target import Prepared
-from .settings import Form
-
-KEY_TEXT: Final = 100
-"""Characters of a key in a text."""
 
 
 class SentRecord(NamedTuple):
@@ -39,7 +33,7 @@ def describe(place: SentRecord, form: Form) -> str:
     """Say whose rows a record has: ``a record of shop.goods, 2 rows from id=7 on, 30000 bytes``."""
     records, number = place.records, place.number
     value = records.values[number]
-    schema, table, key = _READERS[form](value)
+    schema, table, key = form.subject(value)
     rows = records.rows[number]
     parts = [f"a record of {schema}.{table}" if table else "a record"]
     if rows:
@@ -76,34 +70,3 @@ def _varints(data: bytes) -> Iterator[int]:
         if byte < 0x80:
             yield value
             value = shift = 0
-
-
-def _flat(value: bytes) -> tuple[str, str, str]:
-    message = json.loads(value)
-    row = (message["data"] or [{}])[0]
-    return message["database"], message["table"], _key((it, row.get(it)) for it in message["pkNames"] or ())
-
-
-def _packet(value: bytes) -> tuple[str, str, str]:
-    changes = decode_changes(Packet.FromString(value).body)
-    change = next((it for it in changes if it.table), changes[0])
-    rows = change.rows() if change.type in ("INSERT", "UPDATE", "DELETE") else []
-    return change.schema, change.table, _key(rows[0].key.items()) if rows else ""
-
-
-def _tdsql(value: bytes) -> tuple[str, str, str]:
-    message = json.loads(value)
-    return message["db"], message["table"], ""
-
-
-def _tidb(value: bytes) -> tuple[str, str, str]:
-    binlog = Binlog.FromString(value)
-    table = binlog.dml_data.tables[0] if binlog.dml_data.tables else binlog.ddl_data
-    return table.schema_name, table.table_name, ""
-
-
-_READERS: Final = {Form.FLAT: _flat, Form.CANAL: _packet, Form.TDSQL: _tdsql, Form.TIDB: _tidb}
-
-
-def _key(columns: Iterable[tuple[str, object]]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in columns)[:KEY_TEXT]

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,19 +14,17 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from ....instance.skipped import Skipped
 from ....protocol.canal.records import Records
 from ....protocol.errors import MarkerError, RefusedError
-from ....protocol.tidb.entries import commit_ts_of
-from ....protocol.tidb.tags import LOGICAL_BITS
 from ....store.batch import Batch
 from ....store.cursor import split_memory
+from ..forms.registry import FORMS
 from ..routing import Router, Rules
 from ..settings import OnMarker, OnRefused
-from ..target import DeliveryError, Place, Prepared, RejectedError
+from ..target import DeliveryError, Place, Prepared, RejectedError, server_of
 from .errors import REJECTED, TOO_LARGE, meaning
-from .forms import begin_at, beyond, chosen, make_encoder, resolve, state_at
 from .naming import describe, find, position, position_of, positions_of
 from .positions import PARTITION, Positions
 from .positions import TOPIC as POSITIONS
-from .settings import Form, KafkaSettings
+from .settings import KafkaSettings
 from .statistics import INTERVAL, read_statistics
 from .topics import Topics
 from .translation import BATCH, FIXED, Translated
@@ -39,8 +38,6 @@ GLANCE: Final = 0.002
 """Seconds between two looks at how many records are not confirmed."""
 OVERHEAD: Final = 128
 """Bytes of a request beside a record's key and value."""
-AHEAD: Final = 10_000 << LOGICAL_BITS
-"""How far the bound of what is sent is ahead of the last commit_ts: 10 s, so that it is seldom stored."""
 
 
 class KafkaTarget:
@@ -76,16 +73,13 @@ class KafkaTarget:
         self._identify = identify
         self._router = Router(rules)
         self._topics = Topics(self._config, self._router, translated.largest, self._wait, self._note)
-        self._encoder = make_encoder(settings, self._router, translated.largest - OVERHEAD, strict=strict)
+        self._form = FORMS[settings.form]
+        self._encoder = self._form.encoder(settings, self._router, translated.largest - OVERHEAD, strict=strict)
+        self._progress = self._form.progress(settings, shape, translated.largest)
         self._source = source
-        self._choice = chosen(settings, shape, translated.largest)
-        self._server = ""  # which the changes at the cursor were read from, as positions call it
         self._resumed: tuple[str, tuple[str, int]] | None = None  # for the next batch: it follows on another attempt
         self._positions: Positions | None = None
         self._epoch = 0
-        self._confirmed = ""  # the state at the cursor
-        self._bound = 0  # of form tidb: no greater commit_ts is sent ...
-        self._is_bound = False  # ... once this is stored
         self._producer: Producer | None = None
         self._sending: Sequence[Prepared] = ()
         self._abandoned = threading.Event()
@@ -113,7 +107,7 @@ class KafkaTarget:
         if self._identify is not None:
             self._resume(producer.init_transactions)
         known = self.remember(memory)
-        place, state = None, self._confirmed
+        place, state = None, self._progress.confirmed
         self._topics.open(known.get("topics", {}))
         if self._identify is not None:
             self._positions = Positions(self._topics, self._config, key, self._wait)
@@ -122,7 +116,7 @@ class KafkaTarget:
             if not self._positions.is_written:
                 self._transact(producer, (), place, state)
         self._topics.require(self._router.fixed_topics)
-        self._confirmed = state
+        self._progress.confirmed = state
         self._resumed = state, resolve(self._source)
         return place
 
@@ -130,10 +124,8 @@ class KafkaTarget:
         """Go on as what was kept with the cursor says; return what it says of topics and places."""
         moved, remembered = split_memory(memory)
         known: dict[str, Any] = json.loads(remembered or "{}")
-        self._confirmed = state_at(self._settings.form, known, moved, self._choice)
-        self._bound, self._is_bound = int(known.get("sent", 0)), False
-        self._server = known.get("server", "")
-        self._resumed = self._confirmed, self._source
+        self._progress.restore(known, moved)
+        self._resumed = self._progress.confirmed, self._source
         return {"moved": moved, "topics": None} if moved else known
 
     @property
@@ -144,30 +136,19 @@ class KafkaTarget:
     @property
     def takes_transactions(self) -> bool:
         """See `Target.takes_transactions`."""
-        return self._settings.form is Form.TIDB
+        return self._form.takes_transactions
 
     def memory_before(self, batches: Sequence[Prepared]) -> str | None:
-        """See `Target.memory_before`: of form tidb, a commit_ts that is greater than all that are sent."""
-        last = 0
-        if self._settings.form is Form.TIDB:  # the last record: a transaction that goes on may have one already
-            values = next((values for it in reversed(batches) if (values := last_values(it))), ())
-            last = commit_ts_of(values[-1]) if values else 0
-        if last <= self._bound and (self._is_bound or not last):
-            return None
-        self._bound, self._is_bound = max(self._bound, last + AHEAD), True
-        return self._memory(self._confirmed)
+        """See `Target.memory_before`."""
+        return self._memory() if self._progress.before(batches) else None
 
     def memory_after(self, prepared: Prepared) -> str:
         """See `Target.memory_after`."""
-        self._confirmed, self._server = prepared.state, server_of(prepared.batch)
-        return self._memory(prepared.state)
+        self._progress.after(prepared)
+        return self._memory()
 
-    def _memory(self, state: str) -> str:
-        known: dict[str, Any] = {"topics": self._topics.ids}
-        if state:
-            known["state"] = state
-        if self._bound:
-            known |= {"sent": str(self._bound), "chosen": self._choice, "server": self._server}
+    def _memory(self) -> str:
+        known: dict[str, Any] = {"topics": self._topics.ids, **self._progress.kept()}
         if self._positions is not None:
             known |= {"moved": self._positions.moved, "written": self._positions.is_written}
         return json.dumps(known)
@@ -181,12 +162,7 @@ class KafkaTarget:
         encoder = self._encoder
         if self._resumed is not None:
             (state, source), self._resumed = self._resumed, None
-            server = server_of(batch)
-            if self._settings.form is Form.TIDB and self._server not in ("", server):
-                # Another server may have lost transactions that were sent, and have others, or another order.
-                state = self._confirmed = beyond(state, self._bound)
-            self._server = server
-            begin_at(encoder, state, source)
+            self._form.begin_at(encoder, self._progress.resume(state, server_of(batch)), source)
         parts: list[Records] = []
         skipped: list[Skipped] = []
         begin = 0
@@ -373,7 +349,7 @@ class KafkaTarget:
         place = find(self._sending, value or b"")
         if place is None:
             return meaning(error, topic)
-        found = meaning(error, topic, describe(place, self._settings.form))
+        found = meaning(error, topic, describe(place, self._form))
         if isinstance(found, RejectedError):
             found.position = position(place)
         return found
@@ -407,16 +383,6 @@ class KafkaTarget:
             return
 
 
-def server_of(batch: Batch) -> str:
-    """Return which server a batch was read from, as positions call it."""
-    return batch.to.partition("/")[0]
-
-
-def last_values(prepared: Prepared) -> Sequence[bytes]:
-    """Return the values of the last records of a batch, in their order; none if it has no record."""
-    return next((it.values for it in reversed(prepared.content) if it.values), ())
-
-
 def left_over(batches: Sequence[Prepared]) -> int:
     """Return how many records at most are in requests that do not leave by themselves: the last ones of partitions."""
     if sum(it.bytes for it in batches) < BATCH:
@@ -439,3 +405,15 @@ def left_over(batches: Sequence[Prepared]) -> int:
                     if not partitions:
                         return count
     return count
+
+
+def resolve(source: tuple[str, int]) -> tuple[str, int]:
+    """Return the IP address of a host, with the port; empty without a host. Raises DeliveryError."""
+    host, port = source
+    if not host:
+        return source
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise DeliveryError(f"the address of the source {host} is unknown: {error}") from None
+    return str(found[0][4][0]), port

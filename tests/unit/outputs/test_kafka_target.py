@@ -15,10 +15,12 @@ from sluice.protocol.errors import MarkerError, RecordTooLargeError
 from sluice.protocol.tidb.entries import commit_ts_of
 from sluice.protocol.tidb.tags import LOGICAL_BITS
 from sluice.protocol.wire import varint
-from sluice.server.outputs.kafka.forms import chosen, state_at
+from sluice.server.outputs.forms.registry import FORMS
+from sluice.server.outputs.forms.settings import Format
+from sluice.server.outputs.forms.tidb import AHEAD
 from sluice.server.outputs.kafka.naming import positions_of
-from sluice.server.outputs.kafka.settings import Form, KafkaSettings
-from sluice.server.outputs.kafka.target import AHEAD, KafkaTarget, left_over
+from sluice.server.outputs.kafka.settings import KafkaSettings
+from sluice.server.outputs.kafka.target import KafkaTarget, left_over
 from sluice.server.outputs.kafka.translation import BATCH
 from sluice.server.outputs.registry import make
 from sluice.server.outputs.settings import Output
@@ -143,8 +145,9 @@ class TestCommitTs:
         """The state that counts when the output is opened with what it remembers."""
         moved, remembered = split_memory(memory)
         shape, limit = settings.pop("shape", ""), settings.pop("limit", 1000)
-        choice = chosen(KafkaSettings(**settings), shape, limit)
-        return state_at(Form.TIDB, json.loads(remembered or "{}"), moved, choice)
+        progress = FORMS[Format.TIDB].progress(KafkaSettings(**settings), shape, limit)
+        progress.restore(json.loads(remembered or "{}"), moved)
+        return progress.confirmed
 
     def test_a_bound_of_what_is_sent_is_to_be_stored_before_it_now_and_then(self) -> None:
         made = target(form="tidb", cluster_id=7)
@@ -231,7 +234,9 @@ class TestCommitTs:
         assert self.opened(f"{words} ") == "0"
 
     def test_of_other_forms_nothing_counts_after_a_move(self) -> None:
-        assert state_at(Form.TDSQL, {"state": "[4]"}, "moved 5-ab", "") == ""
+        progress = FORMS[Format.TDSQL].progress(KafkaSettings(), "", 1000)
+        progress.restore({"state": "[4]"}, "moved 5-ab")
+        assert progress.confirmed == ""
 
 
 def stamps(prepared: Prepared) -> list[int]:

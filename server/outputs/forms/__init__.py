@@ -1,0 +1,1 @@
+"""How outputs lay changes into records: a module a form."""

@@ -1,0 +1,35 @@
+"""The form of TDSQL's data subscription: a message a row."""
+
+import json
+
+from ....protocol.canal.records import Encoder
+from ....protocol.tdsql.messages import TdsqlEncoder
+from ..routing import Router
+from ..settings import Output
+from .form import Form, Subject, check_whole
+from .settings import RecordSettings
+
+
+class TdsqlForm(Form):
+    """A record has a message, with the address of the source."""
+
+    def check(self, output: Output, settings: RecordSettings) -> None:
+        """See `Form.check`."""
+        super().check(output, settings)
+        check_whole(output, settings)
+
+    def encoder(self, settings: RecordSettings, router: Router, limit: int, *, strict: bool) -> Encoder:
+        """See `Form.encoder`."""
+        del settings, router, strict
+        return TdsqlEncoder(limit=limit)
+
+    def begin_at(self, encoder: Encoder, state: str, source: tuple[str, int]) -> None:
+        """See `Form.begin_at`."""
+        super().begin_at(encoder, state, source)
+        assert isinstance(encoder, TdsqlEncoder)
+        encoder.source = source
+
+    def subject(self, value: bytes) -> Subject:
+        """See `Form.subject`."""
+        message = json.loads(value)
+        return Subject(message["db"], message["table"])

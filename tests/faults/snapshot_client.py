@@ -1,4 +1,4 @@
-"""A consumer for tests to kill: it copies tables by the loop of the guide, and keeps a journal of all that it is given.
+"""A consumer for tests to kill: it copies tables by the loop of docs/howto/snapshots.md, and keeps a journal.
 
 python -m tests.faults.snapshot_client FOLDER FILTER ROWS_PER_SECOND URL…
 """
@@ -13,12 +13,12 @@ from typing import Any
 
 from sluice.client_sdk import Batch, Client, Limits, Snapshot, Start
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "snapshots.md"
 
 
 def loop() -> str:
-    """Return the loop of the guide."""
-    blocks: list[str] = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    """Return the loop of the page on snapshots."""
+    blocks: list[str] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (found,) = (code for code in blocks if 'start="snapshot"' in code)
     return found
 

@@ -29,7 +29,7 @@ from tests.waiting import eventually
 T = TypeVar("T")
 
 ROOT_OF_CLIENT = f"{ROOT}/1001/running"
-GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "several-servers.md"
 
 
 @pytest.fixture(scope="module")
@@ -414,9 +414,9 @@ def test_turn_restarts_when_a_consumer_without_turns_has_opened_a_session(pair: 
     assert paths == ["/rollback", "/session", "/rollback", "/getWithoutAck"], "refused once"
 
 
-def test_example_of_the_guide(pair: Pair, zookeeper: ZooKeeper) -> None:
+def test_example_of_the_page(pair: Pair, zookeeper: ZooKeeper) -> None:
     (example,) = (
-        code for code in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL) if "zookeeper=" in code
+        code for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "zookeeper=" in code
     )
     pair.active()
     program = [sys.executable, "-u", "-c", example.replace("127.0.0.1:2181", zookeeper.hosts)]

@@ -23,7 +23,7 @@ from tests.servers import Server
 from tests.servers.server import free_port
 from tests.waiting import eventually
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
+PAGES = Path(__file__).parents[2] / "docs" / "howto"
 ROWS = 2000
 SMALL = Limits(max_entries=50)
 
@@ -159,14 +159,15 @@ def test_all_changes_arrive_in_order_whatever_breaks(
 
 
 @pytest.mark.parametrize(
-    ("sign", "emptied"),
-    [("# TRUNCATE, too", "TRUNCATE {} t"), ('print("empty"', "empty {} t")],
+    ("page", "sign", "emptied"),
+    [("consumers", "# TRUNCATE, too", "TRUNCATE {} t"), ("copies", 'print("empty"', "empty {} t")],
     ids=["shows", "copies"],
 )
-def test_the_loops_of_the_guide_show_ddl_and_truncate(
-    mariadb118: Server, database: Database, tmp_path: Path, sign: str, emptied: str
+def test_the_loops_of_the_pages_show_ddl_and_truncate(
+    mariadb118: Server, database: Database, tmp_path: Path, page: str, sign: str, emptied: str
 ) -> None:
-    (example,) = (code for code in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL) if sign in code)
+    blocks = re.findall(r"```python\n(.*?)```", (PAGES / f"{page}.md").read_text(), re.DOTALL)
+    (example,) = (code for code in blocks if sign in code)
     schema = database(mariadb118)
     serving = Serving(tmp_path, mariadb118, mariadb118.port, schema)
     client = f"client = Client('http://127.0.0.1:{serving.port}', 'example', 1001)\nclient.subscribe()\n"

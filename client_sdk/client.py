@@ -42,7 +42,7 @@ class Client(Consumer):
     A call that gets no answer is repeated for ``retry`` seconds, with growing pauses. When the reply to a get is lost,
     the client rolls back first, for the server may hold a batch that never arrived: batches that are outstanding then
     come again, and acks of them raise `UnknownBatchError`. Of several servers it goes on with the next one at once, or
-    with the one that is said to be active; docs/guide.md says what that means.
+    with the one that is said to be active; docs/howto/several-servers.md says what that means.
 
     Every method raises errors of `sluice.protocol.errors`: `ConnectionLostError` when the server stays out of reach.
     """

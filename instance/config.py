@@ -150,11 +150,11 @@ class InstanceConfig(Settings):
     it."""
     source: Annotated[str, BeforeValidator(lower)] = setting("sluice.instance.source", "mysql")
     """Kind of the source. `mysql` is MySQL or MariaDB, `files` is a folder with their [binlog
-    files](guide.md#binlog-files-as-the-source), `kafka` is a topic with [TiDB's changes](tidb.md). Each kind has its
+    files](howto/files.md), `kafka` is a topic with [TiDB's changes](tidb.md). Each kind has its
     own settings, listed below under its own heading."""
 
     route: str = setting("sluice.instance.route", "", pattern=f"^(?:{DESTINATION_NAME})?$", of_view=True)
-    """Name of another destination. This destination is then a [view](guide.md#views) of it, and Sluice reads the source
+    """Name of another destination. This destination is then a [view](howto/views.md) of it, and Sluice reads the source
     once for both. A view has its own clients, outputs and cursors. It also has its own `filter.regex` and
     `filter.black.regex`, which select from the tables of the other destination. The descriptions below state which
     other settings a view can have of its own. A view shares all other settings with that destination, and Sluice
@@ -174,7 +174,7 @@ class InstanceConfig(Settings):
     filter_where: WhereText = setting("sluice.instance.filter.where", "", shapes=True)
     """Rows to deliver, for tables that you want only in part: `shop.orders: status = 'paid' AND total > 10; shop.items:
     price IS NOT NULL`. An UPDATE passes if the row matched before it or matches after it. [Conditions on
-    rows](guide.md#conditions-on-rows) describes the syntax. Not with `sluice.instance.source = kafka`."""
+    rows](howto/conditions.md) describes the syntax. Not with `sluice.instance.source = kafka`."""
     filter_crossing: Annotated[Literal["update", "split"], BeforeValidator(lower)] = setting(
         "sluice.instance.filter.where.crossing", "update", shapes=True
     )
@@ -184,7 +184,7 @@ class InstanceConfig(Settings):
     filter_mask: MaskText = setting("sluice.instance.filter.mask", "", shapes=True)
     """Columns whose original values no client may receive, each with its mask: `shop.users.email: sha256;
     shop.users.phone: first 3`. The masks are `null`, `sha256`, `hmac`, and `first` with a number of characters
-    ([masks](guide.md#masks)). Not for columns of the primary key, and not with `sluice.instance.source = kafka`."""
+    ([masks](howto/masks.md)). Not for columns of the primary key, and not with `sluice.instance.source = kafka`."""
     mask_secret: SecretStr = setting("sluice.instance.filter.mask.secret", SecretStr(""), max_length=1000)
     """Secret of the mask `hmac`, at least 16 characters."""
     filter_rows: bool = setting("canal.instance.filter.rows", default=False, shapes=True)
@@ -193,7 +193,7 @@ class InstanceConfig(Settings):
     """Drop GRANT, REVOKE, CREATE USER and similar statements."""
     filter_query_dml: bool = setting("canal.instance.filter.query.dml", default=False, shapes=True)
     """Drop INSERT, UPDATE and DELETE statements that the source logged as text, and the statement texts before rows.
-    Sluice delivers these texts only [if nothing is filtered](guide.md#texts-of-statements)."""
+    Sluice delivers these texts only [if nothing is filtered](howto/filters.md#texts-of-statements)."""
     filter_query_ddl: bool = setting("canal.instance.filter.query.ddl", default=False, shapes=True)
     """Drop CREATE, ALTER, DROP and similar statements."""
     filter_dml_insert: bool = setting("canal.instance.filter.dml.insert", default=False, shapes=True)
@@ -241,7 +241,7 @@ class InstanceConfig(Settings):
         "sluice.instance.store", "memory"
     )
     """Where Sluice keeps changes. `memory`: only in the ring. Changes that have left the ring are read from the source
-    again. `mixed`: in a [log on disk](guide.md#a-log-on-disk), too. Clients that lag read this log, even if the source
+    again. `mixed`: in a [log on disk](howto/log-on-disk.md), too. Clients that lag read this log, even if the source
     has purged its binlog, and no client waits for the slowest. Sluice reads the source even without any client. `file`:
     like `mixed`, but no client gets a change before it is synced to the disk."""
     store_standby: bool = setting("sluice.instance.store.standby", default=False)
@@ -266,7 +266,7 @@ class InstanceConfig(Settings):
     store_compression: Annotated[Literal["none", "zstd"], BeforeValidator(lower)] = setting(
         "sluice.instance.store.compression", "none"
     )
-    """Whether to [compress](guide.md#a-log-on-disk) full files of the log. `zstd` uses at most one core for all
+    """Whether to [compress](howto/log-on-disk.md) full files of the log. `zstd` uses at most one core for all
     destinations, and makes reading the log slower."""
 
     # Subscriptions and cursors.

@@ -58,7 +58,7 @@ class OutputSettings(Settings):
     """Tables to send, out of those of the destination, as in `canal.instance.filter.regex`. Empty: all."""
     where: ClientWhereText = setting("sluice.output.<name>.where", "")
     """Rows to send, for tables that you want only in part: `shop.orders: total > 10`. See [conditions of a
-    client](guide.md#conditions-of-a-client)."""
+    client](howto/client-conditions.md)."""
     start: str = setting("sluice.output.<name>.start", "earliest")
     """Start position if the output has no cursor yet. `earliest`: the oldest change in the ring or the log. `oldest`:
     the oldest change that Sluice or the source still has. `latest`: the current end. You can also set a position."""

@@ -402,7 +402,7 @@ async def test_after_a_purge_the_oldest_that_is_left_is_found_and_never_passed_o
         await purged.get_without_ack(NAME, CLIENT)
     assert f"`sluice seek {NAME} {CLIENT} oldest` goes on" in purged.destination_status(NAME).error
     before = purged.status(NAME, CLIENT).position
-    with pytest.raises(BadPositionError, match=r"`earliest` would pass over what the source still has"):
+    with pytest.raises(BadPositionError, match=r"`earliest` would skip changes that the source still has"):
         await purged.seek(NAME, CLIENT, "earliest")
     with pytest.raises(PurgedError, match="has purged the binlog at the time 1000 ms"):
         await purged.seek(NAME, CLIENT, {"timestamp": 1000})

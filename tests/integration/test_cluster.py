@@ -418,7 +418,7 @@ async def test_a_lost_connection_is_said_until_it_is_there_again(
             await soon(lambda: serves(cluster))
             assert cluster.problem == ""
             await asyncio.to_thread(zookeeper.restart)
-            await soon(lambda: "is there again" in caplog.text)
+            await soon(lambda: "the connection to ZooKeeper is restored" in caplog.text)
             assert "is lost; it is tried again" in caplog.text
             assert cluster.problem == ""
             await soon(lambda: serves(cluster))

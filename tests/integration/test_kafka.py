@@ -281,7 +281,7 @@ async def test_a_record_without_a_key_that_a_compacted_topic_refuses_is_an_error
     setup.source.put(2)
     setup.source.put(1, keyed=False)
     await setup.start(key="pk")
-    assert "a compacted one takes none without a key (set key = pk" in await setup.fails("error")
+    assert "A compacted topic needs a key: set key = pk" in await setup.fails("error")
 
 
 async def test_a_row_that_is_too_large_stops_the_output_after_all_before_it(setup: Setup) -> None:

@@ -74,7 +74,7 @@ def test_a_server_that_stays_out_of_reach_ends_the_query_which_then_goes_on(
     sluice.kill()
     source.query(f"INSERT INTO {schema}.goods VALUES (2)")
     said = failure(query)
-    assert re.search(rf"ConnectionLostError: .*port={sluice.port}.*can be started again", said), said
+    assert re.search(rf"ConnectionLostError: .*port={sluice.port}.*start the query again", said), said
     sluice.start()
     sink.read_available(stream)
     assert [row["after"]["id"] for row in sink.rows] == ["1", "2"]

@@ -112,7 +112,7 @@ def test_a_client_that_left_the_ring_and_one_that_waits_for_the_stream_say_so() 
     assert explain(destination(), client(state="gone", error="it left"), NOW).text == "it left"
     behind = client(state="catching-up", marks=[5], given=AMOUNT)
     assert explain(destination(), behind, NOW).text.endswith("not acked, at least 0 rows waiting after")
-    assert "read again" in explain(destination(), client(state="catching-up"), NOW).text
+    assert "catches up from its cursor" in explain(destination(), client(state="catching-up"), NOW).text
     assert explain(destination(), client(state="ahead"), NOW).stage == Stage.PARSER
 
 

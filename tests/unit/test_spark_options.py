@@ -78,8 +78,8 @@ def test_what_cannot_be_meant_is_refused(given: dict[str, str], message: str) ->
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"from": "1/bin.1@2:3:4"}, "from and to are those of a batch"),
-        ({"to": "1/bin.1@2:3:4"}, "from and to are those of a batch"),
+        ({"from": "1/bin.1@2:3:4"}, "from and to are for a batch"),
+        ({"to": "1/bin.1@2:3:4"}, "from and to are for a batch"),
         ({"snapshot": "mysql://reader@db"}, "a snapshot is read by spark.read"),
     ],
 )

@@ -478,9 +478,10 @@ class Schemas:
         if is_uncertain and key not in self._uncertain:
             self._uncertain.add(key)
             logger.warning(
-                "schema-from-the-future: the labels of an ENUM or SET of %s.%s at %s come from the source, which shows"
-                " ? for characters beyond the BMP. The rows are flagged. Set binlog_row_metadata=FULL on the source, or"
-                " define the column again by ALTER TABLE ... MODIFY",
+                "schema-from-the-future: not all labels of an ENUM or SET of %s.%s at %s are known: the source does not"
+                " show characters beyond the BMP, nor labels that CONVERT TO CHARACTER SET has spoiled. The rows are"
+                " flagged. Set binlog_row_metadata=FULL on the source, or define the column once more by ALTER TABLE"
+                " ... MODIFY",
                 table_map.schema,
                 table_map.table,
                 at,

@@ -96,9 +96,7 @@ class Alter:
     def _key_after(self, table: Table, columns: tuple[Column, ...]) -> tuple[str, ...]:
         new = self._key
         if new is not None and new.if_missing and table.key:
-            if self._drops_key or not self._drops.isdisjoint(it.lower() for it in table.key):
-                raise UnreadableError("a primary key if there is none, where one is dropped")
-            new = None
+            new = None  # also where the same statement drops the one that there is
         if new is not None:
             if self._dialect.mariadb and any(_may_be_row_time(it) for it in columns):
                 raise UnreadableError("a primary key, to which MariaDB may add the end of a row's time")
@@ -173,7 +171,8 @@ class Alter:
         index = self._parts.index()
         if index is not None:
             self._unique = self._unique or index.unique
-            self._key = index if index.key else self._key
+            if index.key:
+                self._add_key(index)
             return
         new = self._parts.column()
         place = self._place() if placed else None
@@ -183,14 +182,16 @@ class Alter:
                 self._conflicts = True
             return
         self._added.add(name)
-        self._define(None, new, place)
-        if if_missing and new.is_key:  # so is the key
-            self._key = NewIndex((new.name,), if_missing=True)
+        self._define(None, new, place, if_missing=if_missing)
 
-    def _define(self, former: str | None, new: NewColumn, place: str | None) -> None:
+    def _add_key(self, key: NewIndex) -> None:
+        if not (key.if_missing and self._key):
+            self._key = key
+
+    def _define(self, former: str | None, new: NewColumn, place: str | None, *, if_missing: bool = False) -> None:
         self._unique = self._unique or new.unique
         if new.is_key:
-            self._key = NewIndex((new.name,))
+            self._add_key(NewIndex((new.name,), if_missing=if_missing))
 
         def make(charset: str | None) -> Column:
             if new.row_time:

@@ -191,7 +191,7 @@ class _Statement:
         state = self._catalog.get(*table)
         new: State
         if if_missing and not replaces and state is not None:
-            if isinstance(state, Unknown):
+            if isinstance(state, Unknown) or state.may_be_gone:
                 self._catalog.put(*table, UNKNOWN)
             return
         if reader.skip("LIKE"):
@@ -212,6 +212,8 @@ class _Statement:
 
     def _existing(self, state: State) -> State:
         """Return what is known of a table that exists, as a statement says."""
+        if isinstance(state, Table):
+            return replace(state, may_be_gone=False)
         return UNKNOWN if state is None and not self._catalog.only_open else state
 
     def _definitions(self, schema: str) -> Table:
@@ -305,7 +307,7 @@ class _Statement:
 
     def _move(self, source: tuple[str, str], target: tuple[str, str], *, if_exists: bool = False) -> None:
         state = self._catalog.get(*source)
-        if if_exists and not isinstance(state, Table):
+        if if_exists and (not isinstance(state, Table) or state.may_be_gone):
             if state is not None:
                 self._catalog.put(*source, UNKNOWN)
                 self._catalog.put(*target, UNKNOWN)
@@ -388,6 +390,8 @@ class _Statement:
             new = alter.open_part() if self._catalog.only_open else alter.result()
         if if_exists and state is None and open_part(new) is not None:
             new = UNKNOWN
+        if if_exists and isinstance(state, Table) and isinstance(new, Table):
+            new = replace(new, may_be_gone=state.may_be_gone)
         self._catalog.put(*name, new)
         if alter.gone is not None:
             self._catalog.put(*alter.gone, None)
@@ -396,7 +400,7 @@ class _Statement:
         if alter.target is not None:
             self._move(name, alter.target, if_exists=if_exists)
             if self._dialect.mariadb and not _PLAIN.fullmatch(name[1]):
-                self._catalog.put(*name, UNKNOWN)  # MariaDB 11.8 may leave the file of a name like `w x` behind
+                self._catalog.put(*name, replace(before, may_be_gone=True) if isinstance(before, Table) else UNKNOWN)
 
     def _alter_sequence(self, name: tuple[str, str]) -> None:
         self._forget = lambda: self._catalog.put(*name, UNKNOWN)

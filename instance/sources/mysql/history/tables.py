@@ -17,8 +17,8 @@ OPEN_TYPES: Final = frozenset(it for types in OPEN.values() for it in types)
 
 
 _BEYOND_BMP: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
-_LOST: Final = "\ufffd"
-"""In a `Column.type`: a question mark, or a character that a server does not show."""
+LOST: Final = "\ufffd"
+"""In a `Column.type`: a question mark, or something in a label that a server does not show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +45,21 @@ class Table:
     """Its rows have two more columns at the end, which MariaDB's WITH SYSTEM VERSIONING adds and nobody names."""
     unique: bool = field(default=False, compare=False)
     """It has or had a UNIQUE: its rows may have one more column at the end for each, which MariaDB does not show."""
+    may_be_gone: bool = field(default=False, compare=False)
+    """ALTER TABLE has renamed it: if MariaDB copied the rows, it leaves a table of a name like `w x` as it was."""
 
     def source_columns(self) -> list[SourceColumn]:
         """Return the columns as the decoder wants them."""
         key = {name.lower() for name in self.key}
         columns = [
-            SourceColumn(it.name, it.type.replace(_LOST, "?"), it.charset, it.name.lower() in key)
-            for it in self.columns
+            SourceColumn(it.name, it.type.replace(LOST, "?"), it.charset, it.name.lower() in key) for it in self.columns
         ]
         return [*columns, *ROW_TIMES] if self.versioned else columns
 
     @property
     def has_lost_labels(self) -> bool:
         """Whether a label of an ENUM or SET may have other characters than are known: see `as_shown`."""
-        return any(_LOST in it.type for it in self.columns)
+        return any(LOST in it.type for it in self.columns)
 
 
 ROW_TIMES: Final = (SourceColumn("row_start", "timestamp(6)"), SourceColumn("row_end", "timestamp(6)"))
@@ -71,7 +72,7 @@ def as_shown(column: Column) -> Column:
     It has a question mark for each character of a label beyond the BMP.
     """
     if "?" in column.type and column.charset in _BEYOND_BMP and column.type.startswith(("enum(", "set(")):
-        return replace(column, type=column.type.replace("?", _LOST))
+        return replace(column, type=column.type.replace("?", LOST))
     return column
 
 
@@ -120,7 +121,7 @@ _ONLY_OPEN: Final = ('"open"', '"all open"')
 _TEXTS: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-_MARKS: Final = ("versioned", "unique")
+_MARKS: Final = ("versioned", "unique", "may_be_gone")
 
 
 def encode(state: State) -> str | None:
@@ -149,7 +150,7 @@ def open_part(state: State) -> State:
     if not isinstance(state, Table):
         return state
     columns = tuple(it for it in state.columns if it.type in OPEN_TYPES)
-    return Table(columns, (), None) if columns else None
+    return Table(columns, (), None, may_be_gone=state.may_be_gone) if columns else None
 
 
 class Catalog:
@@ -305,11 +306,10 @@ class Definition:
 def altered(columns: Sequence[Column], definitions: Sequence[Definition], drops: Collection[str]) -> tuple[Column, ...]:
     """Return the columns after an ALTER TABLE that drops those with the names `drops`, in lower case.
 
-    The order is the server's: first the columns that stay where they are, then those that move and those that are new,
-    as they are written. Raises UnreadableError if the statement does not fit the columns.
+    The order is the server's: columns move and are added one after the other as they are written, and one that moves
+    is where it was until then. Raises UnreadableError if the statement does not fit the columns.
     """
     stays: dict[str, Column] = {column.name.lower(): column for column in columns}
-    placed = []
     changes: set[str] = set()
     for definition in definitions:
         former = None if definition.former is None else definition.former.lower()
@@ -317,17 +317,17 @@ def altered(columns: Sequence[Column], definitions: Sequence[Definition], drops:
             if former not in stays or former in changes or former in drops:
                 raise UnreadableError(f"the column {former} cannot be changed")
             changes.add(former)
-        if former is not None and definition.place is None:
             stays[former] = definition.column
-        else:
-            placed.append(definition)
-            stays.pop(former or "", None)
     for name in drops:
         if name not in stays:
             raise UnreadableError(f"the column {name} cannot be dropped")
         del stays[name]
     result = list(stays.values())
-    for definition in placed:
+    for definition in definitions:
+        if definition.former is not None:
+            if definition.place is None:
+                continue
+            result.remove(definition.column)
         at = len(result)
         if definition.place is not None:
             at = 0 if not definition.place else _index(result, definition.place) + 1

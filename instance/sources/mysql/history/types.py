@@ -4,11 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from .....protocol.canal.types import labels_of
 from .....protocol.errors import DecodeError
-from ....values.charset import encode
+from ....values.charset import decode, encode
 from ....values.types import BYTES_PER_CHARACTER, DISPLAY_WIDTHS, LABEL_ESCAPES, Type
 from .lexer import MAXDB, ORACLE, REAL_AS_FLOAT, Dialect, UnreadableError
 from .reader import Reader
+from .tables import LOST
 
 _INTEGERS: Final = {
     **dict.fromkeys(("TINYINT", "INT1"), ("tinyint", Type.TINY)),
@@ -91,12 +93,16 @@ class ColumnType:
 
 def _require_labels(text: str, charset: str, dialect: Dialect) -> None:
     """Raise UnreadableError for labels that the server cannot have, or show, in a character set."""
-    if charset in _WIDE and not dialect.mariadb and dialect.version < (8,):  # it shows enum('','') for enum('a','b')
-        raise UnreadableError(f"labels in {charset}")
+    _require_shown(charset, dialect)
     try:
         encode(text, charset)
     except DecodeError as error:  # the server has a question mark there
         raise UnreadableError(str(error)) from error
+
+
+def _require_shown(charset: str, dialect: Dialect) -> None:
+    if charset in _WIDE and not dialect.mariadb and dialect.version < (8,):  # it shows enum('','') for enum('a','b')
+        raise UnreadableError(f"labels in {charset}")
 
 
 def has_binary_enums(dialect: Dialect) -> bool:
@@ -131,6 +137,11 @@ def charset_of_collation(name: str, dialect: Dialect) -> str | None:
 
 def widened(text: str, old: str, new: str, dialect: Dialect) -> str:
     """Return the type of a column after its character set was converted: a TEXT keeps room for as many characters."""
+    if text.startswith(("enum(", "set(")):
+        for charset in (old, new):
+            _require_shown(charset, dialect)
+        labels = ",".join(f"'{_converted(it, old, new).translate(LABEL_ESCAPES)}'" for it in labels_of(text))
+        return f"{text.partition('(')[0]}({labels})"
     before, after = BYTES_PER_CHARACTER.get(old, 1), BYTES_PER_CHARACTER.get(new, 1)
     name, _, suffix = text.partition(" ")
     if name.endswith("text"):
@@ -141,12 +152,19 @@ def widened(text: str, old: str, new: str, dialect: Dialect) -> str:
         return f"{sizes[min(index + 1, 3)]}text" + (f" {suffix}" if suffix else "")
     if name.startswith("varchar(") and int(name[8:-1]) * after > _LONGEST_VARCHAR:
         raise UnreadableError(f"{name} is too long for {new}")
-    if name.startswith(("enum", "set")):
-        for charset in (old, new):
-            _require_labels(text, charset, dialect)
-        if encode(text, old) != encode(text, new):  # the server takes the bytes as they are
-            raise UnreadableError(f"{text}, which the server spoils when it converts {old} to {new}")
     return text
+
+
+def _converted(label: str, old: str, new: str) -> str:
+    """Return a label whose bytes a server takes for those of another character set; LOST where they are none."""
+    if LOST in label:
+        return LOST
+    try:
+        data = encode(label, old)
+        found = decode(data, new)
+        return found if encode(found, new) == data else LOST
+    except DecodeError:
+        return LOST
 
 
 def read_type(reader: Reader, dialect: Dialect, sql_mode: int) -> ColumnType:

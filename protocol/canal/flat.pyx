@@ -13,6 +13,7 @@ its form:
   or any earlier row of the entry.
 * If the images do not have all columns (binlog_row_image is not FULL), `data` of an UPDATE combines both images: what
   the image after leaves out comes from the image before. One more key, `absent`, names the columns that neither has.
+  Without a primary key `pkNames` has the columns of an image before that is not whole: a UNIQUE key is among them.
 * A message that belongs to an XA transaction has one more key, `xa`, one whose rows come out of their order `late`,
   and one whose rows were read from a table `snapshot`.
 
@@ -55,6 +56,8 @@ cdef enum:
     MYSQL_TYPES
     SQL_TYPES
     KEY_NAMES
+cdef enum:
+    NOTHING_ABSENT = 2                             # bytes of []
 
 cdef const char *TYPE_NAMES[EVENT_TYPES]
 # Absent it is UPDATE, which Canal's classes read so.
@@ -447,29 +450,49 @@ cdef int put_rows(Writer *out, Span body, int image) noexcept nogil:
             return status
 
 
-cdef int put_keys(Writer *out, Span body, int image) noexcept nogil:
+cdef int put_keys(Writer *out, const Change *change) noexcept nogil:
     """The names of the key columns, from the first row; null without any."""
-    cdef Fields rows = fields_of(body)
+    cdef int image = IMAGE_BEFORE if out.partial and change.event_type == UPDATE else change.image
+    cdef Fields rows = fields_of(change.entry.body)
     cdef Fields columns
     cdef Span message
     cdef Cell column
     cdef bint first = True
+    cdef bint every
     cdef size_t seen = 0
     cdef size_t start = out.size
     if put_kept(out, KEY_NAMES):
         return 0
     if next_row(&rows, &message) > 0:
+        every = out.partial and image == IMAGE_BEFORE and is_key(out, change, message)
         columns = fields_of(message)
         while next_column_of(&columns, image, &message) > 0:
             read_column(out, message, seen, &column)
             seen += 1
-            if column.is_key:
+            if column.is_key or every:
                 if put(out, b"[" if first else b",", 1) < 0 or put_string(out, column.name) < 0:
                     return NO_MEMORY
                 first = False
     if (put(out, b"null", 4) if first else put(out, b"]", 1)) < 0:
         return NO_MEMORY
     return keep(out, KEY_NAMES, start)
+
+
+cdef bint is_key(Writer *out, const Change *change, Span row) noexcept nogil:
+    """Whether the image before of a partial entry stands for the key of a table without a primary key.
+
+    Servers leave columns out of it only where a UNIQUE key without NULL is in it.
+    """
+    cdef Fields columns = fields_of(row)
+    cdef Span message
+    cdef Cell column
+    cdef Py_ssize_t count = 0
+    while next_column_of(&columns, IMAGE_BEFORE, &message) > 0:
+        read_column(out, message, count, &column)
+        if column.is_key:
+            return False
+        count += 1
+    return change.row.absent.size > NOTHING_ABSENT or count < out.column_count
 
 
 cdef int put_types(Writer *out, int text) noexcept nogil:
@@ -587,10 +610,7 @@ cdef int put_middle(Writer *out, const Change *change) noexcept nogil:
 cdef int put_tail(Writer *out, const Change *change, uint64_t event_type) noexcept nogil:
     cdef int status = 0
     status |= put(out, b',"pkNames":', 11)
-    if change.image and out.partial and change.event_type == UPDATE:
-        status |= put_keys(out, change.entry.body, IMAGE_BEFORE)
-    else:
-        status |= put_keys(out, change.entry.body, change.image) if change.image else put(out, b"null", 4)
+    status |= put_keys(out, change) if change.image else put(out, b"null", 4)
     if change.marks.snapshot.size and not out.strict:
         status |= put(out, b',"snapshot":', 12)
         status |= put_string(out, change.marks.snapshot)

@@ -102,7 +102,9 @@ class FlatMessage(BaseModel):
     id: int = Field(description="Id of its batch.")
     database: str
     table: str
-    pkNames: list[str] | None = Field(description="Columns of the primary key.")  # noqa: N815
+    pkNames: list[str] | None = Field(  # noqa: N815
+        description="Columns of the primary key. Without one, those of an image before that has not all columns."
+    )
     isDdl: bool  # noqa: N815
     type: str = Field(description="`INSERT`, `UPDATE`, `DELETE`, `CREATE`, `ALTER` …")
     es: int = Field(description="When the source executed it, ms since 1970.")

@@ -116,6 +116,10 @@ def test_an_image_without_repetition_holds_what_has_changed(
 
 
 Message = tuple[str, list[str] | None, list[Image], list[Image] | None, list[str] | None]
+KEYED = [
+    "CREATE TABLE u (a INT, k INT NOT NULL, l INT NOT NULL, UNIQUE (k, l))",
+    "CREATE TABLE v (a INT, k INT NOT NULL UNIQUE, b TEXT)",
+]
 PARTIAL: dict[str, list[tuple[str, Message]]] = {
     "MINIMAL": [
         ("INSERT INTO t (id, c) VALUES (1, NULL)", ("INSERT", ["a", "b"], [{"id": "1", "c": None}], None, ["id"])),
@@ -123,11 +127,20 @@ PARTIAL: dict[str, list[tuple[str, Message]]] = {
         ("UPDATE t SET id = 9, b = 'y'", ("UPDATE", ["a", "c"], [{"id": "9", "b": "y"}], [{"id": "1"}], ["id"])),
         ("DELETE FROM t", ("DELETE", ["a", "b", "c"], [{"id": "9"}], None, ["id"])),
         ("INSERT INTO n VALUES (1, 'x')", ("INSERT", None, [{"a": "1", "b": "x"}], None, None)),
+        ("DELETE FROM n", ("DELETE", None, [{"a": "1", "b": "x"}], None, None)),
+        ("INSERT INTO u VALUES (1, 2, 3)", ("INSERT", None, [{"a": "1", "k": "2", "l": "3"}], None, None)),
+        ("UPDATE u SET a = 4", ("UPDATE", [], [{"a": "4", "k": "2", "l": "3"}], [{}], ["k", "l"])),
+        ("UPDATE u SET l = 5", ("UPDATE", ["a"], [{"l": "5", "k": "2"}], [{"l": "3"}], ["k", "l"])),
+        ("DELETE FROM u", ("DELETE", ["a"], [{"k": "2", "l": "5"}], None, ["k", "l"])),
     ],
     "NOBLOB": [
         ("INSERT INTO t (id, a) VALUES (1, 2)", ("INSERT", ["b"], [{"id": "1", "a": "2", "c": None}], None, ["id"])),
         ("UPDATE t SET a = 3", ("UPDATE", ["b"], [{"id": "1", "a": "3", "c": None}], [{"a": "2"}], ["id"])),
         ("UPDATE t SET b = 'y'", ("UPDATE", [], [{"id": "1", "a": "3", "b": "y", "c": None}], [{}], ["id"])),
+        ("INSERT INTO v VALUES (1, 2, 'x')", ("INSERT", None, [{"a": "1", "k": "2", "b": "x"}], None, None)),
+        ("UPDATE v SET a = 4", ("UPDATE", ["b"], [{"a": "4", "k": "2"}], [{"a": "1"}], ["a", "k"])),
+        ("UPDATE v SET b = 'y'", ("UPDATE", [], [{"a": "4", "k": "2", "b": "y"}], [{}], ["a", "k"])),
+        ("DELETE FROM v", ("DELETE", ["b"], [{"a": "4", "k": "2"}], None, ["a", "k"])),
     ],
     "FULL": [
         (
@@ -143,7 +156,7 @@ def test_a_flat_message_has_the_key_and_says_what_is_absent(
     server: Server, database: Database, tmp_path: Path, image: str
 ) -> None:
     schema = database(server)
-    execute(server, TABLES, database=schema)
+    execute(server, TABLES + KEYED, database=schema)
     statements = [f"SET SESSION binlog_row_image = {image}", *(statement for statement, _ in PARTIAL[image])]
     entries = delivered(server, tmp_path, schema, statements, filter_query_dml=True)
     data = Messages(messages=[entry.SerializeToString() for entry in entries]).SerializeToString()

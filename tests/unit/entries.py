@@ -129,7 +129,8 @@ def entries(draw: st.DrawFn) -> Entry:
         if header.eventType != DELETE:
             row.afterColumns.extend(draw(images(table, after=True)))
         change.rowDatas.append(row)
-    if absent := draw(st.sampled_from([None, None, [], ["x"], ['a"b', "ü"]])):
+    absent = draw(st.sampled_from([None, None, [], ["x"], ['a"b', "ü"]]))
+    if absent is not None:
         change.props.add(key="sluice.absent", value=json.dumps(absent, ensure_ascii=False, separators=(",", ":")))
     return Entry(header=header, entryType=ROWDATA, storeValue=encode_change(change, draw(st.booleans())))
 
@@ -255,6 +256,9 @@ def plain_flat(entry: Entry, batch_id: int, ts: int, *, strict: bool) -> dict[st
         mysql_type |= {it.name: it.mysqlType for it in image}
         updated = (updated if strict else set()) | {it.name for it in image if it.updated}
         old.append({it.name: None if it.isNull else it.value for it in row.beforeColumns if it.name in updated})
+    if absent is not None and change.eventType in (UPDATE, DELETE) and change.rowDatas and not keys:
+        found = [it.name for it in change.rowDatas[0].beforeColumns]
+        keys = found if absent != "[]" or len(found) < len(sql_type) else []
     xa = None if strict else plain_xa(entry)
     return {
         **({} if absent is None else {"absent": json.loads(absent)}),

@@ -51,7 +51,7 @@ def read_tables(path: Path, dialect: Dialect) -> Mapping[str, Database]:
     found: dict[str, Database] = {}
     for (schema, table), state in catalog.tables():
         assert isinstance(state, Table)
-        shown = replace(state, columns=tuple(map(as_shown, state.columns)))
+        shown = replace(state, columns=tuple(as_shown(it, mariadb=dialect.mariadb) for it in state.columns))
         found.setdefault(schema, Database(None)).tables[table] = shown
     if not found:
         raise _error(path, "it has no CREATE TABLE: dump it with --no-data --databases")

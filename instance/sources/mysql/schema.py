@@ -232,15 +232,21 @@ def _tables(
     for table, its in groupby(columns, itemgetter(0)):
         kind, collation = kinds.get(table, ("", None))
         if kind == "BASE TABLE":
-            found = _table([it[1:] for it in its], key.get(table, ()), collation)
+            found = _table(connection, [it[1:] for it in its], key.get(table, ()), collation)
             yield table, replace(found, unique=table in unique)
 
 
-def _table(rows: Iterable[tuple[str, str, str | None, str]], key: tuple[str, ...], collation: str | None) -> Table:
-    columns = tuple(
-        as_shown(Column(name, type_, charset, any(it in extra for it in _GENERATED), "INVISIBLE" in extra))
+def _table(
+    connection: Connection,
+    rows: Iterable[tuple[str, str, str | None, str]],
+    key: tuple[str, ...],
+    collation: str | None,
+) -> Table:
+    its = (
+        Column(name, type_, charset, any(it in extra for it in _GENERATED), "INVISIBLE" in extra)
         for name, type_, charset, extra in rows
     )
+    columns = tuple(as_shown(it, mariadb=connection.facts.mariadb) for it in its)
     return Table(columns, key, collation and collation.partition("_")[0])
 
 
@@ -281,7 +287,7 @@ class InformationSchema:
             )
         altered, its_schema, its_name, kind, collation = times[0]
         file, offset, _ = connection.end_of_binlog()
-        found = _table(rows, tuple(name for (name,) in keys), collation)
+        found = _table(connection, rows, tuple(name for (name,) in keys), collation)
         unnamed = self._unnamed(connection, schema, table, [it.name for it in found.columns])
         return TableSchema(
             found.source_columns(),

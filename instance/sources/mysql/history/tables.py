@@ -1,6 +1,7 @@
 """What tables are made of, and which tables there are."""
 
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple, get_args
@@ -19,6 +20,10 @@ OPEN_TYPES: Final = frozenset(it for types in OPEN.values() for it in types)
 _BEYOND_BMP: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 LOST: Final = "\ufffd"
 """In a `Column.type`: a question mark, or something in a label that a server does not show."""
+LOST_EMPTY: Final = "\ufffe"
+"""The same for a label that is shown as if it were empty, and may be."""
+_SHOWN: Final = str.maketrans({LOST: "?", LOST_EMPTY: None})
+_LABEL: Final = re.compile(r"x?'(?:[^'\\]|\\.|'')*+'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +57,37 @@ class Table:
         """Return the columns as the decoder wants them."""
         key = {name.lower() for name in self.key}
         columns = [
-            SourceColumn(it.name, it.type.replace(LOST, "?"), it.charset, it.name.lower() in key) for it in self.columns
+            SourceColumn(it.name, it.type.translate(_SHOWN), it.charset, it.name.lower() in key) for it in self.columns
         ]
         return [*columns, *ROW_TIMES] if self.versioned else columns
 
     @property
     def has_lost_labels(self) -> bool:
         """Whether a label of an ENUM or SET may have other characters than are known: see `as_shown`."""
-        return any(LOST in it.type for it in self.columns)
+        return any(LOST in it.type or LOST_EMPTY in it.type for it in self.columns)
 
 
 ROW_TIMES: Final = (SourceColumn("row_start", "timestamp(6)"), SourceColumn("row_end", "timestamp(6)"))
 """What MariaDB's WITH SYSTEM VERSIONING adds to a table; information_schema does not show it."""
 
 
-def as_shown(column: Column) -> Column:
+def as_shown(column: Column, *, mariadb: bool) -> Column:
     """Return what is known by a column that a server shows, as text or in information_schema.
 
-    It has a question mark for each character of a label beyond the BMP.
+    A label has a question mark for each character beyond the BMP, and for bytes that are no characters: CONVERT TO
+    CHARACTER SET leaves such. MySQL may show these as x'e9' instead, or in utf8mb4 an empty label.
     """
-    if "?" in column.type and column.charset in _BEYOND_BMP and column.type.startswith(("enum(", "set(")):
-        return replace(column, type=column.type.replace("?", LOST))
-    return column
+    if not column.type.startswith(("enum(", "set(")):
+        return column
+
+    def marked(label: re.Match[str]) -> str:
+        if label[0][0] == "x":
+            return f"'{LOST}'"
+        if label[0] == "''" and column.charset == "utf8mb4" and not mariadb:
+            return f"'{LOST_EMPTY}'"
+        return label[0].replace("?", LOST) if column.charset in _BEYOND_BMP else label[0]
+
+    return replace(column, type=_LABEL.sub(marked, column.type))
 
 
 class Unknown:

@@ -10,7 +10,7 @@ from ....values.charset import decode, encode
 from ....values.types import BYTES_PER_CHARACTER, DISPLAY_WIDTHS, LABEL_ESCAPES, Type
 from .lexer import MAXDB, ORACLE, REAL_AS_FLOAT, Dialect, UnreadableError
 from .reader import Reader
-from .tables import LOST
+from .tables import LOST, LOST_EMPTY
 
 _INTEGERS: Final = {
     **dict.fromkeys(("TINYINT", "INT1"), ("tinyint", Type.TINY)),
@@ -157,7 +157,7 @@ def widened(text: str, old: str, new: str, dialect: Dialect) -> str:
 
 def _converted(label: str, old: str, new: str) -> str:
     """Return a label whose bytes a server takes for those of another character set; LOST where they are none."""
-    if LOST in label:
+    if LOST in label or LOST_EMPTY in label:
         return LOST
     try:
         data = encode(label, old)

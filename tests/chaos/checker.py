@@ -55,9 +55,10 @@ EXPECTED = re.compile(
     r"|the log cannot be written"
     r"|the history of tables in .* cannot be used"
     r"|Connection was killed"
+    r"|^(stopped: )?destination:\S+ is not active here"
     rf"|{OF_ANOTHER_SOURCE}"
 )
-"""Errors that a server has to log when a source cannot be reached or has purged, or its disk is full."""
+"""Errors that a server has to log when a source cannot be reached or has purged, its disk is full, or it was fenced."""
 
 
 @dataclass(slots=True)
@@ -351,13 +352,17 @@ class Verdict:
 
 
 def taken_over(server: str, lines: Iterable[Logged]) -> list[TakenOver]:
-    """Return what a server's log says of destinations that it has taken over."""
-    found = []
+    """Return what a server's log says of destinations that it has taken over.
+
+    The first line of an epoch counts: a server that is stopped after it may write the others when it has lost all.
+    """
+    found: dict[tuple[str, int], TakenOver] = {}
     for line in lines:
         match = re.match(r"(?:active, )?epoch (\d+)", line.message)
         if match:
-            found.append(TakenOver(line.at, server, line.destination, int(match[1])))
-    return found
+            epoch = int(match[1])
+            found.setdefault((line.destination, epoch), TakenOver(line.at, server, line.destination, epoch))
+    return list(found.values())
 
 
 def check_run(folder: Path) -> Verdict:

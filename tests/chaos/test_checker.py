@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.chaos.checker import ClientChecker, check_epochs, check_log, judge_topic
+from tests.chaos.checker import ClientChecker, check_epochs, check_log, judge_topic, taken_over
 from tests.chaos.journal import (
     IDS_PER_EPOCH,
     Acked,
@@ -198,6 +198,14 @@ class TestServers:
         assert check_epochs([one, one, two, TakenOver(2, "a", "e", 1)]) == []
         assert "after 2 of b" in check_epochs([one, two, TakenOver(3, "a", "d", 2)])[0]
 
+    def test_a_server_that_was_stopped_while_it_began_has_taken_over_once(self) -> None:
+        """It writes the rest of its lines when another server has the destination, and gives up."""
+        stopped = [Logged(1.0, "INFO", "d", "active, epoch 1", False), Logged(9.0, "INFO", "d", "epoch 1", False)]
+        other = [Logged(5.0, "INFO", "d", "active, epoch 2", False), Logged(5.1, "INFO", "d", "epoch 2", False)]
+        owners = [*taken_over("a", stopped), *taken_over("b", other)]
+        assert owners == [TakenOver(1.0, "a", "d", 1), TakenOver(5.0, "b", "d", 2)]
+        assert check_epochs(owners) == []
+
     @pytest.mark.parametrize(
         ("level", "message", "trace", "wrong"),
         [
@@ -205,6 +213,8 @@ class TestServers:
             ("ERROR", "error: cannot log in to 127.0.0.1:3306 as 'cdc': refused", False, False),
             ("ERROR", "error: a column has an unknown type", False, True),
             ("WARNING", "anything", True, True),
+            ("ERROR", "stopped: destination:d is not active here", False, False),
+            ("ERROR", "it cannot start: the disk is not active here", False, True),
         ],
     )
     def test_tracebacks_and_errors_that_no_fault_explains_are_reported(

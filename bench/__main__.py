@@ -24,6 +24,7 @@ from bench import (
     stages,
     store,
     switch,
+    tenants,
 )
 from bench.environment import environment
 
@@ -43,6 +44,7 @@ BENCHES = {
     "snapshot": snapshot,
     "failover": failover,
     "switch": switch,
+    "tenants": tenants,
     "acks": acks,
     "report": report,
     "spark": spark,

@@ -8,9 +8,10 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from ...protocol.errors import (
@@ -55,8 +56,11 @@ if TYPE_CHECKING:
     from ...store.batch import LateRows
     from ..conditions.rows import RowConditions
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
+COMPILING: Final = ThreadPoolExecutor(1, "filters")
+"""Compiles what clients send. It takes the interpreter's lock from the event loop: one does so at a time."""
 MOST_TABLES = 1000
 """Tables of a snapshot at most."""
 OLDEST_START = "oldest"
@@ -258,12 +262,12 @@ class Serving(ABC):
         for client in clients:
             if client.where:
                 with contextlib.suppress(FilterError):  # said when the client is restored
-                    await asyncio.to_thread(compile_where, client.where)
-        for text in {client.filter for client in clients if client.filter and not self.config.shared_filter}:
+                    await _compiling(compile_where, client.where)
+        for text in {client.filter for client in clients if client.filter}:
             with contextlib.suppress(FilterError):
                 compiled = self._filters.get(text)
                 if compiled is None:
-                    compiled = self._filters[text] = await asyncio.to_thread(self._narrow, text)
+                    compiled = self._filters[text] = await _compiling(self._narrow, text)
                 self._compiled.append(compiled)
         needed = {position for client in clients for position in client.late}
         self._stored, self._late = clients, await asyncio.to_thread(read_late, self._quarantine, needed)
@@ -375,9 +379,8 @@ class Serving(ABC):
         """Make the filter of a client that of the destination, if that is the rule. Raises FilterError."""
         if not (self.config.shared_filter and text):
             return
-        config = self.config.model_copy(update={"filter_regex": text})
-        self._filter = config.table_filter()
-        self.config = self.catch_up.config = config
+        self._filter = self._compiled_filter(text)
+        self.config = self.catch_up.config = self.config.model_copy(update={"filter_regex": text})
         if self._parser is not None:
             self._parser.refilter(self._filter)
 
@@ -386,15 +389,18 @@ class Serving(ABC):
 
         Clients with the same filter have it in common.
         """
-        if self.config.shared_filter:
-            TableFilter(text)
-            return None
+        found = self._compiled_filter(text)
+        return None if self.config.shared_filter or found.passes_all else found
+
+    def _compiled_filter(self, text: str) -> TableFilter:
         found = self._filters.get(text)
         if found is None:
             found = self._filters[text] = self._narrow(text)
-        return None if found.passes_all else found
+        return found
 
     def _narrow(self, text: str, most: int | None = None) -> TableFilter:
+        if self.config.shared_filter:
+            return TableFilter(text, self.config.filter_black_regex, most=most)
         return self._filter.narrow(text, most)
 
     async def narrow(self, text: str) -> TableFilter:
@@ -406,7 +412,7 @@ class Serving(ABC):
             return found
         most = self.config.max_filter_size
         try:
-            found = await asyncio.to_thread(self._narrow, text, most)
+            found = await _compiling(self._narrow, text, most)
         except TooLargeError as error:
             raise FilterError(
                 f"{error}. Here {most} instructions are allowed (sluice.instance.maxFilterSize): use fewer items, or"
@@ -421,10 +427,10 @@ class Serving(ABC):
         valid, or large, and LimitError if there is no room for it among those that are in use. What the client has, and
         what others have, it may have.
         """
-        if not text or self.config.shared_filter or text in self._filters:
+        if not text or text in self._filters:
             return self._filters.get(text)
         if self.cursors.owners(client_id) is not None and self.cursors.status(client_id).filter == text:
-            found = await asyncio.to_thread(self._narrow, text)
+            found = await _compiling(self._narrow, text)
             return self._filters.setdefault(text, found)
         found = await self.narrow(text)
         most, size = self.config.max_filter_sizes, sum(it.size for it in self._filters.values())
@@ -446,7 +452,7 @@ class Serving(ABC):
         Raises FilterError, and SourceError when the source does not answer.
         """
         parser = self.running_parser()
-        conditions = (await asyncio.to_thread(compile_where, text)).conditions
+        conditions = (await _compiling(compile_where, text)).conditions
         for schema, table in conditions.tables:
             if not self._filter.accepts(schema, table):
                 raise FilterError(f"{schema}.{table}: the destination does not deliver this table")
@@ -879,6 +885,11 @@ def compile_where(text: str) -> "RowConditions":
     from ..conditions.rows import RowConditions  # noqa: PLC0415  its parser takes time and memory, and few need it
 
     return RowConditions(text)
+
+
+async def _compiling(make: Callable[..., T], *arguments: object) -> T:
+    """Compile what a client has sent, in the thread for that."""
+    return await asyncio.get_running_loop().run_in_executor(COMPILING, make, *arguments)
 
 
 def make_meta(config: InstanceConfig) -> MetaStore:

@@ -123,11 +123,11 @@ class Calls(Destinations):
             now=time.monotonic(),
             by=by_caller(),
         )
-        del compiled
         if is_new and tables:  # in the same write, so that it never begins without them
             instance.cursors.add_snapshot(client_id, tables, rate)
             instance.tend_snapshots()
         instance.share_filter(filter)
+        del compiled
         if is_new:
             instance.seek_start()
         instance.wake()

@@ -144,6 +144,17 @@ def test_acks() -> None:
         assert 0 < case["ack_p50_ms"] <= case["ack_p99_ms"] <= case["ack_max_ms"]
 
 
+def test_tenants() -> None:
+    size = ("--repeats", "1", "--clients", "2", "--seconds", "2")
+    found = run("tenants", *only("quiet", "refused", "shared"), *size)["cases"]
+    assert [(case["case"], bool(case["refused"]), bool(case["accepted"])) for case in found] == [
+        ("quiet", False, False),
+        ("refused", True, False),
+        ("shared", False, True),
+    ]
+    assert all(case["ours"] > 0 for case in found)
+
+
 def test_history() -> None:
     names = ("decode-bulk", "load-10000")
     decode, load = run("history", *only(*names), "--rows", "4000", "--repeats", "1")["cases"]

@@ -1,5 +1,6 @@
 """A tenant costs the others nothing: how many clients, and how large filters, it may have."""
 
+import asyncio
 import re
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sluice.instance.sink.filters import TableFilter
+from sluice.instance.sink.filters import Patterns
 from sluice.protocol.errors import FilterError, LimitError
 from sluice.server.caller import Caller, caller
 from sluice.server.embedded import EmbeddedServer
@@ -115,19 +116,29 @@ async def test_filters_that_are_alike_are_compiled_once(serve: Serve) -> None:
         assert len(cursors.ring.masks) == 1
 
 
-async def test_filters_are_compiled_by_threads(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    narrow, threads = TableFilter.narrow, set[int]()
+@pytest.mark.parametrize("shared", [False, True])
+async def test_filters_are_compiled_by_one_thread(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, *, shared: bool
+) -> None:
+    compile_, threads = Patterns.__init__, set[int]()
 
-    def noting(self: TableFilter, text: str, most: int | None = None, *, is_whole: bool = False) -> TableFilter:
-        threads.add(threading.get_ident())
-        return narrow(self, text, most, is_whole=is_whole)
+    def noting(self: Patterns, text: str, most: int | None = None) -> None:
+        if "crm" in text:
+            threads.add(threading.get_ident())
+        compile_(self, text, most)
 
-    monkeypatch.setattr(TableFilter, "narrow", noting)
-    async with serve() as server:
-        await server.subscribe("example", 1, filter=r"shop\..*")
-        await server.subscribe("example", 1, filter=r"shop\.a.*")
+    monkeypatch.setattr(Patterns, "__init__", noting)
+    async with serve(shared_filter=shared) as server:
+        await asyncio.gather(*(server.subscribe("example", it, filter=rf"crm\.a{it}") for it in range(1, 9)))
+        await server.subscribe("example", 1, filter=r"crm\.b.*")
         await server.tables("example", r"crm\..*")
-    async with serve() as server:
-        assert server.status("example", 1).filter == r"shop\.a.*"
-    assert threads
+    async with serve(shared_filter=shared) as server:
+        assert server.status("example", 1).filter == r"crm\.b.*"
+    assert len(threads) == 1
     assert threading.get_ident() not in threads
+
+
+async def test_a_filter_that_all_share_is_only_so_large(serve: Serve) -> None:
+    async with serve(shared_filter=True, max_filter_size=3000) as server:
+        with pytest.raises(FilterError, match=r"sluice\.instance\.maxFilterSize"):
+            await server.subscribe("example", 1, filter=LARGE)

@@ -16,6 +16,7 @@ from .embedded import EmbeddedServer
 from .ha.cluster import Cluster, Identity
 from .http.auth import require_safe_server
 from .http.serve import serve as serve_http
+from .logins import LoginLimiter
 from .metrics import Metrics
 from .outputs.outputs import Outputs
 from .outputs.registry import make
@@ -37,8 +38,12 @@ GROUP_SECONDS = 5.0
 """That ZooKeeper may take to say the name of the servers that share it."""
 
 
-async def run(configuration: Configuration, listening: Callable[[str], None] | None = None) -> None:
-    """Run until SIGINT or SIGTERM; ``listening`` is called with the URL of the API.
+async def run(
+    configuration: Configuration,
+    listening: Callable[[str], None] | None = None,
+    limiter: LoginLimiter | None = None,
+) -> None:
+    """Run until SIGINT or SIGTERM; ``listening`` is called with the URL of the API, ``limiter`` counts failed logins.
 
     A source that cannot be reached is not an error here: its destination tries again and says so in its state. Raises
     ConfigError, before anything is started, when files have mistakes, or when no destination can start; OSError when a
@@ -71,7 +76,7 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
         if configuration.server.auto_scan:
             scanning = asyncio.create_task(scanner.run(), name="scan")
             stack.callback(scanning.cancel)
-        await serve(embedded, configuration.server, stopping, ready)
+        await serve(embedded, configuration.server, stopping, ready, limiter)
 
 
 def _stopped_by_signals() -> Stopping:
@@ -91,11 +96,11 @@ def _stopped_by_signals() -> Stopping:
     return stopping
 
 
-async def run_processes(configuration: Configuration, commands: Sequence[Sequence[str]]) -> None:
-    """Run the processes of a server until SIGINT or SIGTERM. Raises ConfigError as `run`."""
+async def run_processes(configuration: Configuration, commands: Sequence[Sequence[str]], files: Sequence[int]) -> None:
+    """Run the processes of a server, which inherit some files, until SIGINT or SIGTERM. Raises ConfigError as `run`."""
     await asyncio.to_thread(require_startable, configuration)
     await warn_of_shortages(configuration, configuration.destinations())
-    await supervise(commands)
+    await supervise(commands, files)
 
 
 def require_startable(configuration: Configuration) -> None:
@@ -159,6 +164,7 @@ async def serve(
     config: ServerConfig,
     stopping: Stopping,
     listening: Callable[[str], None] | None = None,
+    limiter: LoginLimiter | None = None,
 ) -> None:
     """Serve HTTP and Canal's clients until SIGINT or SIGTERM, then stop within 5 s: calls answered, cursors saved.
 
@@ -168,7 +174,7 @@ async def serve(
     metrics = Metrics(embedded)
     try:
         async with serving_tcp(embedded, config, metrics, stopping):
-            await serve_http(embedded, config, metrics, stopping, listening)
+            await serve_http(embedded, config, metrics, stopping, listening, limiter)
     finally:
         await embedded.close()
 

@@ -39,11 +39,11 @@ ALL = Share(0, 1)
 """Of the only process."""
 
 
-async def supervise(commands: Sequence[Sequence[str]]) -> None:
+async def supervise(commands: Sequence[Sequence[str]], files: Sequence[int] = ()) -> None:
     """Run commands until SIGINT or SIGTERM; start one that ends again.
 
-    Each gets a pipe as its standard input that nothing is written to, and that ends with this process: see
-    `end_with_supervisor`.
+    Each inherits the files with these descriptors, and gets a pipe as its standard input that nothing is written to,
+    and that ends with this process: see `end_with_supervisor`.
     """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -51,16 +51,16 @@ async def supervise(commands: Sequence[Sequence[str]]) -> None:
         loop.add_signal_handler(reason, stopping.set)
     async with asyncio.TaskGroup() as group:
         for number, command in enumerate(commands):
-            group.create_task(_keep(number, command, stopping), name=f"process {number}")
+            group.create_task(_keep(number, command, files, stopping), name=f"process {number}")
 
 
-async def _keep(number: int, command: Sequence[str], stopping: asyncio.Event) -> None:
+async def _keep(number: int, command: Sequence[str], files: Sequence[int], stopping: asyncio.Event) -> None:
     """Run one process until all are to stop."""
     pause = SHORTEST
     while not stopping.is_set():
         begin = time.monotonic()
         try:
-            what = await _run(number, command, stopping)
+            what = await _run(number, command, files, stopping)
         except OSError as error:  # the others serve on
             what = f"not started: {error}"
         if stopping.is_set():
@@ -72,10 +72,12 @@ async def _keep(number: int, command: Sequence[str], stopping: asyncio.Event) ->
         pause = min(2 * pause, LONGEST)
 
 
-async def _run(number: int, command: Sequence[str], stopping: asyncio.Event) -> str:
+async def _run(number: int, command: Sequence[str], files: Sequence[int], stopping: asyncio.Event) -> str:
     """Run one process until it ends, and say how, or until all are to stop. Raises OSError if it cannot be started."""
     # Ctrl-C goes to all processes of a terminal's session: they are told once, from here.
-    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, start_new_session=True)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.PIPE, pass_fds=files, start_new_session=True
+    )
     ending = asyncio.create_task(process.wait())
     told = asyncio.create_task(stopping.wait())
     await asyncio.wait((ending, told), return_when=asyncio.FIRST_COMPLETED)

@@ -41,6 +41,7 @@ def add_commands(commands: Any) -> None:
         " ports: the configured ones and the next ones. Not with canal.zkServers",
     )
     serve.add_argument("--process", type=_share, default=ALL, help=argparse.SUPPRESS)
+    serve.add_argument("--logins", type=int, help=argparse.SUPPRESS)
 
 
 def serve_command(options: Any) -> int:
@@ -48,6 +49,7 @@ def serve_command(options: Any) -> int:
     import logging
 
     from ..logging import configure_logging
+    from ..logins import LoginLimiter, make_table
     from ..process import run, run_processes
 
     given = {"insecure": True} if options.insecure else {}
@@ -63,10 +65,11 @@ def serve_command(options: Any) -> int:
         for warning in configuration.warnings():
             logger.warning("%s", warning)
     if options.processes > 1:
-        _run(run_processes(configuration, _commands(options)))
+        logins = make_table()
+        _run(run_processes(configuration, _commands(options, logins), [logins]))
     else:
         _prepare(configuration)
-        _run(run(configuration, listening))
+        _run(run(configuration, listening, LoginLimiter(options.logins)))
     logger.info("stopped")
     return 0
 
@@ -92,10 +95,11 @@ def _prepare(configuration: Configuration) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections must not keep cursors from being written
 
 
-def _commands(options: Any) -> list[list[str]]:
-    """Return what starts each of the processes."""
+def _commands(options: Any, logins: int) -> list[list[str]]:
+    """Return what starts each of the processes, which count failed logins in one file."""
     # -P: the folder in which it is started is no place to look for modules.
     command = [sys.executable, "-P", "-m", "sluice.server.cli", "serve", "--conf", str(options.conf)]
+    command += ["--logins", str(logins)]
     command += ["--insecure"] if options.insecure else []
     return [[*command, "--process", f"{number}/{options.processes}"] for number in range(options.processes)]
 

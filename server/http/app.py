@@ -13,6 +13,7 @@ from ... import __version__
 from ..config import ServerConfig
 from ..credentials import Credentials
 from ..embedded import EmbeddedServer
+from ..logins import LoginLimiter
 from ..metrics import Metrics
 from ..waiting import Stopping
 from . import admin, data, docs, openapi, problems, snapshots
@@ -81,9 +82,15 @@ class Observe:
             log.log(level, "%s %s %d %.1f ms", scope["method"], scope["path"], status, seconds * 1000)
 
 
-def create_app(embedded: EmbeddedServer, config: ServerConfig, metrics: Metrics, stopping: Stopping) -> FastAPI:
+def create_app(
+    embedded: EmbeddedServer,
+    config: ServerConfig,
+    metrics: Metrics,
+    stopping: Stopping,
+    limiter: LoginLimiter | None = None,
+) -> FastAPI:
     """Build the HTTP API over ``embedded``. Needs uvicorn as set up by ``sluice.server.http.serve``."""
-    gate = Gate(Credentials(config.http_credentials), config.http_host, insecure=config.insecure)
+    gate = Gate(Credentials(config.http_credentials), config.http_host, limiter, insecure=config.insecure)
     context = Context(embedded, gate, metrics, stopping)
     app = FastAPI(
         title="Sluice",

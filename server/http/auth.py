@@ -2,11 +2,9 @@
 
 import asyncio
 import functools
-import ipaddress
 import pathlib
 import ssl
 import time
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated
@@ -28,12 +26,10 @@ from ...protocol.errors import (
 from ..caller import Caller, caller
 from ..config import ServerConfig
 from ..credentials import Credentials, Grant, IssuedToken, Scope, Token
+from ..logins import LoginLimiter, network_of
 from ..network import is_address, is_loopback, refuse_open
 from . import problems
 
-FREE_FAILURES = 5  # failed logins of a user from an address before they must wait
-LONGEST_WAIT = 900.0  # seconds
-REMEMBERED_FAILURES = 10_000  # pairs of user and address
 PARALLEL_LOGINS = 2  # an argon2id hash takes 64 MiB and a core for some 50 ms
 WAITING_LOGINS = 16
 WAITING_OF_AN_ADDRESS = 4  # of them, so that one caller with many user names does not fill the queue
@@ -42,43 +38,6 @@ PUBLIC = frozenset({b"/healthz", b"/readyz", b"/docs", b"/openapi.json", b"/v1/t
 PUBLIC_FOLDER = b"/docs/assets/"
 
 EVERYTHING = Grant(scope=Scope.ADMIN)
-
-
-class LoginLimiter:
-    """Delays the next attempt of a user whose logins keep failing: 1 s after the fifth failure, then double.
-
-    Failures count by user and network, so that one user does not keep another out who comes through the same proxy.
-    """
-
-    def __init__(self) -> None:
-        self._failures: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
-
-    def wait(self, user: str, address: str, now: float) -> float:
-        """Seconds until ``user`` may try again from ``address``; 0 when that may be now."""
-        failure = self._failures.get((user, network_of(address)))
-        return max(0.0, failure[1] - now) if failure else 0.0
-
-    def failed(self, user: str, address: str, now: float) -> None:
-        """Note a failed login."""
-        key = user, network_of(address)
-        count = self._failures.pop(key, (0, 0.0))[0] + 1
-        pause = 0.0 if count < FREE_FAILURES else min(2.0 ** (count - FREE_FAILURES), LONGEST_WAIT)
-        self._failures[key] = (count, now + pause)
-        if len(self._failures) > REMEMBERED_FAILURES:
-            self._failures.popitem(last=False)
-
-    def succeeded(self, user: str, address: str) -> None:
-        """Forget the failures of ``user`` from ``address``."""
-        self._failures.pop((user, network_of(address)), None)
-
-
-def network_of(address: str) -> str:
-    """Return what stands for a caller's address: of IPv6 its /64, which is what one customer usually holds."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    return str(ipaddress.ip_network((parsed, 64), strict=False)) if parsed.version == 6 else address
 
 
 @dataclass(slots=True)
@@ -96,11 +55,13 @@ class Gate:
     insecure. Elsewhere else nothing may, even when the credentials vanish while the server runs.
     """
 
-    def __init__(self, credentials: Credentials, host: str, *, insecure: bool = False) -> None:
+    def __init__(
+        self, credentials: Credentials, host: str, limiter: LoginLimiter | None = None, *, insecure: bool = False
+    ) -> None:
         self.credentials = credentials
         self._loopback = is_loopback(host)
         self._insecure = insecure
-        self._limiter = LoginLimiter()
+        self._limiter = limiter or LoginLimiter()
         self._logins = asyncio.Semaphore(PARALLEL_LOGINS)
         self._waiting = 0
         self._callers: dict[str, _Callers] = {}  # by network; a login that ends leaves nothing

@@ -12,6 +12,7 @@ import uvicorn
 
 from ..config import ServerConfig, stamp_of
 from ..embedded import EmbeddedServer
+from ..logins import LoginLimiter
 from ..metrics import Metrics
 from ..network import address_text, listen
 from ..waiting import STOP_SECONDS, Stopping
@@ -32,14 +33,15 @@ async def serve(
     metrics: Metrics,
     stopping: Stopping,
     listening: Callable[[str], None] | None = None,
+    limiter: LoginLimiter | None = None,
 ) -> None:
     """Serve the HTTP API until SIGINT or SIGTERM; announce the stop then, answer what was called, and end streams.
 
-    ``listening`` is called with the base URL once the socket is open. Raises ConfigError when the server may not listen
-    there, OSError when it cannot.
+    ``listening`` is called with the base URL once the socket is open. ``limiter`` counts failed logins. Raises
+    ConfigError when the server may not listen there, OSError when it cannot.
     """
     require_safe_server(config)
-    app = create_app(embedded, config, metrics, stopping)
+    app = create_app(embedded, config, metrics, stopping, limiter)
     settings = uvicorn.Config(
         app,
         http="httptools",

@@ -1,6 +1,7 @@
 """Several processes of one server: each has its destinations, survives the others, and starts again when it ends."""
 
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -13,6 +14,8 @@ import pytest
 import urllib3
 
 from sluice.client_sdk import Client
+from sluice.server.credentials import Credentials, Grant
+from sluice.server.logins import FREE_FAILURES
 from tests.conftest import Database
 from tests.faults.harness import Sluice
 from tests.servers import Server
@@ -124,6 +127,25 @@ def test_each_process_has_its_destinations_and_names_the_holder_of_others(severa
                     assert (status, found["active"]) == (421, url_of(several, holder))
         assert [ask(several, number, "nobody")[0] for number in range(COUNT)] == [404, 421, 421]
         several.stop()
+
+
+@pytest.mark.extended
+def test_failed_logins_count_together(several: Sluice) -> None:
+    Credentials(several.conf / "credentials.json").set_password("ops", "correct horse", Grant())
+
+    def log_in(number: int, password: str) -> int:
+        login = {"user": "ops", "password": password}
+        return urllib3.request("POST", f"{url_of(several, number)}/v1/tokens", json=login, retries=False).status
+
+    with several:
+        failed = [0] * COUNT
+        for number in itertools.cycle(range(COUNT)):
+            if log_in(number, "wrong") == 429:
+                break
+            failed[number] += 1
+        assert max(failed) < FREE_FAILURES <= sum(failed)
+        eventually(lambda: log_in(2, "correct horse") == 201, "the end of the wait")
+        assert [log_in(it, "wrong") for it in range(COUNT)] == [401] * COUNT
 
 
 @pytest.mark.extended

@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, tzinfo
@@ -21,17 +23,14 @@ from sluice.protocol.errors import ConfigError, ForbiddenError, TooManyAttemptsE
 from sluice.server.credentials import REREAD_INTERVAL, Credentials, Document, Grant, IssuedToken, Scope
 from sluice.server.http.auth import (
     EVERYTHING,
-    FREE_FAILURES,
-    LONGEST_WAIT,
-    REMEMBERED_FAILURES,
     WAITING_OF_AN_ADDRESS,
     Gate,
     Guard,
-    LoginLimiter,
     refuse_browsers_from_elsewhere,
     require_safe_binding,
 )
 from sluice.server.http.rights import require
+from sluice.server.logins import FREE_FAILURES, LONGEST_WAIT, LoginLimiter, make_table
 
 READ = Grant(scope=Scope.READ, destinations=("example",))
 
@@ -298,13 +297,41 @@ class TestLimiter:
         limiter.succeeded("ops", "192.0.2.1")
         assert limiter.wait("ops", "192.0.2.1", 0.0) == 0.0
 
-    def test_the_user_that_failed_longest_ago_is_forgotten_when_there_are_too_many(self) -> None:
+    def test_those_that_failed_longest_ago_are_forgotten_when_there_are_too_many(self) -> None:
         limiter = LoginLimiter()
-        addresses = [f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(REMEMBERED_FAILURES + 1)]
-        for address in [addresses[0]] * FREE_FAILURES + [addresses[1]] * FREE_FAILURES + addresses[2:]:
-            limiter.failed("ops", address, 0.0)
-        assert limiter.wait("ops", addresses[0], 0.0) == 0.0
-        assert limiter.wait("ops", addresses[1], 0.0) > 0
+        addresses = [f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(40_000)]
+        for _ in range(FREE_FAILURES):
+            limiter.failed("ops", addresses[0], 0.0)
+        for second, address in enumerate(addresses[1:-100]):
+            limiter.failed("ops", address, second / 1e6)
+        for address in addresses[-100:] * FREE_FAILURES:
+            limiter.failed("ops", address, 0.1)
+        assert limiter.wait("ops", addresses[0], 0.1) == 0.0
+        assert all(limiter.wait("ops", address, 0.1) > 0 for address in addresses[-100:])
+
+    def test_another_process_counts_in_the_same_memory(self) -> None:
+        table = make_table()
+        program = f"""if True:
+            from sluice.server.logins import LoginLimiter
+            limiter = LoginLimiter({table})
+            for _ in range({FREE_FAILURES}):
+                limiter.failed("ops", "192.0.2.1", 0.0)
+            for _ in range({FREE_FAILURES}):
+                limiter.failed("dev", "192.0.2.1", 0.0)
+            limiter.succeeded("dev", "192.0.2.1")
+        """
+        subprocess.run([sys.executable, "-c", program], pass_fds=[table], check=True)
+        limiter = LoginLimiter(table)
+        assert limiter.wait("ops", "192.0.2.1", 0.0) > 0
+        assert limiter.wait("dev", "192.0.2.1", 0.0) == 0.0
+        limiter.failed("ops", "192.0.2.1", 0.0)
+        assert limiter.wait("ops", "192.0.2.1", 0.0) == 2.0
+
+    def test_half_a_character_in_a_name_is_a_failure_as_any(self) -> None:
+        limiter = LoginLimiter()
+        for _ in range(FREE_FAILURES):
+            limiter.failed("\ud800", "192.0.2.1", 0.0)
+        assert limiter.wait("\ud800", "192.0.2.1", 0.0) > 0
 
     def test_ipv6_neighbours_count_as_one(self) -> None:
         limiter = LoginLimiter()

@@ -12,7 +12,7 @@ from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import ConfigError
 from sluice.server.credentials import Credentials, Grant, Scope
 from sluice.server.http import serve
-from sluice.server.http.auth import FREE_FAILURES
+from sluice.server.logins import FREE_FAILURES
 from tests import certificates
 from tests.integration.http.served import CLIENT, MEGABYTE, PROTOBUF, Api, running
 from tests.source import numbers

@@ -86,7 +86,12 @@ def printable(text: str, keep: str = "") -> str:
 
 def json_line(value: Any) -> str:
     """Return a value as JSON in one line for every reader, in its own script."""
-    return CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+    return escaped(json.dumps(value, ensure_ascii=False))
+
+
+def escaped(text: str, keep: str = "") -> str:
+    """Write the control characters of a text, but those to ``keep``, as JSON has them in its texts."""
+    return CONTROLS.sub(lambda found: found[0] if found[0] in keep else f"\\u{ord(found[0]):04x}", text)
 
 
 def one_line(text: str, separator: str = " | ") -> str:

@@ -13,7 +13,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from ...instance.properties import read_secret
-from ..logging import printable
+from ..logging import escaped, printable
 from .remote import DEFAULT_URL, Remote
 
 NO = 1  # the answer is no: a check failed, a comparison found differences
@@ -37,6 +37,12 @@ class Terminal(Console):
         """Render with control characters spelled out."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text, "\n"), segment.style)
+
+
+def write_line(line: str) -> None:
+    """Write a line for a program to the standard output, where it is seen at once; it drives no terminal."""
+    sys.stdout.write((escaped(line, "\n\t") if sys.stdout.isatty() else line) + "\n")
+    sys.stdout.flush()
 
 
 out = Terminal()

@@ -1,7 +1,6 @@
 """``sluice quarantine``: the row events that could not be decoded."""
 
 import os
-import sys
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -9,7 +8,7 @@ from urllib.parse import quote
 from rich.text import Text
 
 from ..config import Configuration
-from .common import NO, add_command, add_conf, add_destination, add_group, add_server, log, out, remote_of
+from .common import NO, add_command, add_conf, add_destination, add_group, add_server, log, out, remote_of, write_line
 
 
 def add_commands(commands: Any) -> None:
@@ -124,7 +123,7 @@ def _print_again(options: Any) -> int:
             still += 1
             log.print(f"{item.position} {item.schema}.{item.table}: {found.reason}")
         elif options.json:
-            sys.stdout.write(flat_ndjson([found.data], 0, strict=config.strict_canal).decode())
+            write_line(flat_ndjson([found.data], 0, strict=config.strict_canal).decode().removesuffix("\n"))
         else:
             out.print(Text(f"{item.position}", style="bold"))
             for line in (line for change in decode_changes(found.data) for line in describe(change, longest=None)):

@@ -22,7 +22,17 @@ from ...protocol.errors import ConfigError, SluiceError
 from ...protocol.formats import FORMATS, PROTOBUF
 from ...protocol.formats.rows import sql_time
 from ..logging import one_line
-from .common import add_command, add_destination, add_server, discard_output, interrupt, out, positive, remote_of
+from .common import (
+    add_command,
+    add_destination,
+    add_server,
+    discard_output,
+    interrupt,
+    out,
+    positive,
+    remote_of,
+    write_line,
+)
 from .remote import Remote
 
 CLIENT_IDS = range(30_000, 32_001)
@@ -187,12 +197,6 @@ class Tail:
             shown += 1
         self._remote.client_call(*client, "ack", body={"batchId": batch_id})
         return shown
-
-
-def write_line(line: str) -> None:
-    """Write a line to the standard output, where it is seen at once."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 def described(body: bytes, **options: Any) -> Iterator[list[Text]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ConfigError
 from ...protocol.formats import FORMATS
-from .common import Line, add_command, add_group, log, out, positive, setting
+from .common import Line, add_command, add_group, log, out, positive, setting, write_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -122,7 +122,7 @@ def _add_topic(command: Any, offset: str) -> None:
 def print_command(options: Any) -> int:
     """Show the changes of a TiDB cluster."""
     _require("confluent_kafka")
-    from .tail import LONGEST_VALUE, described, write_line
+    from .tail import LONGEST_VALUE, described
 
     lines: Callable[[bytes], Iterable[Sequence[Any]]]
     show: Callable[[Any], None] = out.print

@@ -1,6 +1,9 @@
 """How changes look on a terminal."""
 
+import contextlib
 import json
+import os
+import pty
 from typing import Any
 
 import pytest
@@ -23,6 +26,7 @@ from sluice.protocol.canal.entry_pb2 import (
 from sluice.protocol.canal.rows import decode_changes
 from sluice.protocol.formats.csv import Csv
 from sluice.protocol.formats.rows import json_lines
+from sluice.server.cli.common import write_line
 from sluice.server.cli.tail import describe
 from tests.unit.entries import frame
 
@@ -39,6 +43,42 @@ def lines(entry: Entry, **options: Any) -> list[str]:
 def entry(change: RowChange) -> Entry:
     header = Header(schemaName="shop", tableName="items", eventType=change.eventType, executeTime=1_700_000_000_000)
     return Entry(header=header, entryType=ROWDATA, storeValue=change.SerializeToString())
+
+
+EVIL = "a\x9b2J\x85\x7f\u2028\u202eb"
+
+
+def row_of(name: str) -> str:
+    row = RowData(afterColumns=[Column(value=name, **NAME)])
+    (line,) = json_lines(*decode_changes(frame([entry(RowChange(eventType=INSERT, rowDatas=[row]))])))
+    return line
+
+
+def on_terminal(line: str) -> bytes:
+    """What a terminal gets of a line."""
+    shown, written = pty.openpty()
+    with (
+        os.fdopen(shown, "rb", 0) as terminal,
+        os.fdopen(written, "w", encoding="utf-8") as stdout,
+        contextlib.redirect_stdout(stdout),
+    ):
+        write_line(line)
+        return terminal.read(1000)
+
+
+def test_rows_as_json_drive_no_terminal_and_stay_json() -> None:
+    line = on_terminal(row_of(EVIL)).decode()
+    assert line.rstrip("\r\n").isprintable()
+    assert json.loads(line)["after"] == {"name": EVIL}
+
+
+def test_the_lines_of_a_table_drive_no_terminal() -> None:
+    assert on_terminal('7,"a\n\x1b[2Jb"') == b'7,"a\r\n\\u001b[2Jb"\r\n'
+
+
+def test_a_program_gets_rows_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    write_line(row_of(EVIL))
+    assert EVIL in capsys.readouterr().out
 
 
 def test_an_insert_shows_its_values() -> None:

@@ -55,7 +55,7 @@ EXPECTED = re.compile(
     r"|the log cannot be written"
     r"|the history of tables in .* cannot be used"
     r"|Connection was killed"
-    r"|^(stopped: )?destination:\S+ is not active here"
+    r"|^(stopped: )?(destination:\S+ is not active here|the session \S+ with ZooKeeper is over)"
     rf"|{OF_ANOTHER_SOURCE}"
 )
 """Errors that a server has to log when a source cannot be reached or has purged, its disk is full, or it was fenced."""

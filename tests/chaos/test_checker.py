@@ -214,6 +214,7 @@ class TestServers:
             ("ERROR", "error: a column has an unknown type", False, True),
             ("WARNING", "anything", True, True),
             ("ERROR", "stopped: destination:d is not active here", False, False),
+            ("ERROR", "stopped: the session 0x1 with ZooKeeper is over", False, False),
             ("ERROR", "it cannot start: the disk is not active here", False, True),
         ],
     )

@@ -57,8 +57,8 @@ CONDITIONS_OF_TOKEN = 4
 """How many of them those may have that a token has created."""
 NOBODY = By()
 """Moves of places that nobody asked for are made by the server itself."""
-LOG = -1
-"""What stands for the log among the ids of clients, which are not negative."""
+LOG = -(1 << 16)
+"""What stands for the log among the keys of clients, which are from -32768 up: see `Cursors.key`."""
 
 
 @dataclass(slots=True)

@@ -59,8 +59,9 @@ SYNCING: Final = ThreadPoolExecutor(4, "log sync")
 """For all logs of the process."""
 SHARE: Final = 0.1
 """The part of a disk that all logs on it may take together."""
-SEEN: Final = -1
-"""What stands, among the ids of clients, for what was written since it was last known which clients are protected."""
+SEEN: Final = -(1 << 16)
+"""What stands, among the keys of clients, which are from -32768 up, for what was written since it was last known which
+clients are protected."""
 COMPRESSED: Final = ".zst.log"
 """What the name of a compressed file has after its number. Versions without compression leave such files alone."""
 

@@ -822,16 +822,17 @@ def test_clients_that_can_read_the_log_leave_a_full_ring_at_once_unless_they_are
         assert [cursors.status(client_id).state for client_id in (1, 2)] == ["catching-up", "attached"]
 
 
-def test_a_log_that_writes_nothing_does_not_keep_a_slow_client_in_the_ring() -> None:
+@pytest.mark.parametrize("slow", [2, -1, -32768])
+def test_a_log_that_writes_nothing_does_not_keep_a_slow_client_in_the_ring(slow: int) -> None:
     cursors, stream = make(size=4, detach_after=10.0)
-    for client_id in (1, 2):
+    for client_id in (1, slow):
         cursors.subscribe(client_id, now=NOW)
     cursors.track.unlogged = 0
     with full(cursors, stream, *(b"%d" % number for number in range(9))):
         confirm(cursors, 1)
         for now in (0.0, 11.0):
             cursors.advance(now)
-        assert [cursors.status(client_id).state for client_id in (1, 2)] == ["attached", "gone"]
+        assert [cursors.status(client_id).state for client_id in (1, slow)] == ["attached", "gone"]
         assert cursors.ring.first == 0, "the log has not written it"
 
 

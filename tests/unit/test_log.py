@@ -630,17 +630,20 @@ def test_it_says_what_was_executed_where_it_begins_and_where_its_blocks_end(swit
     assert switched.executed_at(other.place(29)) == executed(28)
 
 
-def test_room_on_the_disk_ranks_above_protected_clients_which_are_named(source: Source, folder: Path) -> None:
+@pytest.mark.parametrize("client", [1001, -1])
+def test_room_on_the_disk_ranks_above_protected_clients_which_are_named(
+    source: Source, folder: Path, client: int
+) -> None:
     with Log(folder, "shop", Limits(), file_size=1000) as log:
         log.begin(source.place(1), None, SHAPE)
         source.put(30)
         log.append(source.pieces())
     with Log(folder, "shop", Limits(free=1 << 60), file_size=1000) as log:
-        log.held = {1001: Cursor.at(source.place(1))}
+        log.held = {client: Cursor.at(source.place(1))}
         files, size = len(log.extent.files), log.extent.bytes
         source.put(1)
         left = source.pieces(90)
-        with pytest.raises(LogError, match=rf"protected clients hold: client 1001 {size} bytes in {files} files$"):
+        with pytest.raises(LogError, match=rf"protected clients hold: client {client} {size} bytes in {files} files$"):
             log.append(left)
         assert len(log.extent.files) == files > 2
         log.held = {}

@@ -315,8 +315,11 @@ class Examination(Protocol):
     def advice(self) -> list[str]:
         """Return what would make the source better to read."""
 
-    def tables(self) -> list[tuple[str, str]]:
-        """Return schema and name of its tables as they are now, whatever the filter."""
+    def tables(self, column: str = "") -> list[tuple[str, str]]:
+        """Return schema and name of its tables as they are now, whatever the filter.
+
+        Those that have a column, whatever the case of its name, if one is given.
+        """
 
     def find(self, place: Cursor | None) -> str:
         """Return where the stream would begin for a saved place; None is the place that the configuration says.

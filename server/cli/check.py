@@ -3,6 +3,7 @@
 import contextlib
 import os
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...instance.config import InstanceConfig
@@ -80,7 +81,7 @@ def check_command(options: Any) -> int:
             findings.good(name, summary)
             for output in configuration.outputs(name):
                 examine(output, findings)
-                for doubt in doubts(output, tables):
+                for doubt in doubts(output, tables, partial(_having, config)):
                     findings.note(output, doubt)
         except SluiceError as error:
             findings.wrong(name, error)
@@ -124,6 +125,14 @@ def _find_loss(server: ServerConfig, config: InstanceConfig) -> str:
 
     backup = read_all(config.file_data_dir, config.destination)
     return in_session(server, lambda session: find_loss(session, backup))
+
+
+def _having(config: InstanceConfig, column: str) -> list[tuple[str, str]]:
+    """Return the tables of the source that have a column. Raises SourceError."""
+    from ...instance.sources.registry import examine
+
+    with examine(config) as source:
+        return source.tables(column)
 
 
 def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -> tuple[str, list[tuple[str, str]]]:

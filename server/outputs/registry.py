@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from ...protocol.errors import ConfigError
 from .kafka.settings import KafkaSettings
 from .kafka.translation import names as kafka_names
+from .routing import Having, Name
 from .settings import Output, OutputSettings
 from .target import Complaints, Report, Target
 
@@ -30,8 +31,8 @@ class Checks(Protocol):
     def complaints(self, output: Output) -> Complaints:
         """Say what of the configuration has no effect. Raises ConfigError for what cannot be used."""
 
-    def doubts(self, output: Output, tables: Collection[tuple[str, str]]) -> list[str]:
-        """Say what of the configuration does nothing with the tables that there are."""
+    def doubts(self, output: Output, tables: Collection[Name], having: Having) -> list[str]:
+        """Say what of the configuration does nothing with the tables that there are; ``having``: with a column."""
 
 
 class Making(Protocol):
@@ -60,10 +61,13 @@ def complaints(output: Output) -> Complaints:
     return found._replace(unknown=[*output.unknown, *found.unknown])
 
 
-def doubts(output: Output, tables: Collection[tuple[str, str]]) -> list[str]:
-    """Say what of an output's configuration does nothing with the tables of its destination."""
+def doubts(output: Output, tables: Collection[Name], having: Having) -> list[str]:
+    """Say what of an output's configuration does nothing with the tables of its destination.
+
+    ``having`` gives those that have a column. Raises as that does.
+    """
     checks: Checks = _module(output, "checks")
-    return checks.doubts(output, tables)
+    return checks.doubts(output, tables, having)
 
 
 def make(output: Output, group: Callable[[], str]) -> Target:

@@ -21,6 +21,10 @@ NAMES: Final = "a topic's name has letters, digits, '.', '_' and '-' only, and a
 """What brokers ask of the name of a topic."""
 
 Matches = Callable[[str], bool]
+Name = tuple[str, str]
+"""Schema and name of a table."""
+Having = Callable[[str], Collection[Name]]
+"""Gives the tables that have a column."""
 
 
 class Rules(NamedTuple):
@@ -85,15 +89,23 @@ class Router:
         """How many partitions a topic needs at least."""
         return self._size(topic) if self._hashes else self._rules.partition + 1
 
-    def doubts(self, tables: Collection[tuple[str, str]]) -> list[str]:
-        """Say which rules for partitions do nothing with these tables; nothing is known of tables without any."""
+    def doubts(self, tables: Collection[Name], having: Having) -> list[str]:
+        """Say which rules for partitions do nothing with these tables; nothing is known of tables without any.
+
+        ``having`` gives the tables that have a column. Raises as that does.
+        """
         if not self._hashes:
             return []
-        found = [
-            f"the rule '{rule.text}' of partitionHash matches none of the tables that there are"
-            for rule in self._hashes
-            if tables and not any(rule.matches(f"{schema}.{table}") for schema, table in tables)
-        ]
+        found = []
+        for rule in self._hashes if tables else ():
+            if not _matches_any(rule, tables):
+                found.append(f"the rule '{rule.text}' of partitionHash matches none of the tables that there are")
+                continue
+            found += [
+                f"the rule '{rule.text}' of partitionHash names the column {column}, which no table has that it matches"
+                for column in rule.columns or ()
+                if not _matches_any(rule, having(column))
+            ]
         if max([self._rules.partitions, *(size or 1 for _, size in self._sizes)]) == 1:
             found.append("partitionHash has no effect: every topic has one partition (partitionsNum)")
         return found
@@ -161,6 +173,10 @@ class _HashRule(NamedTuple):
     matches: Matches
     by_table: bool = False
     columns: tuple[str, ...] | None = None
+
+
+def _matches_any(rule: _HashRule, tables: Collection[Name]) -> bool:
+    return any(rule.matches(f"{schema}.{table}") for schema, table in tables)
 
 
 def _read_topics(text: str) -> Iterator[_TopicRule]:

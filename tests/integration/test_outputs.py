@@ -68,7 +68,7 @@ def test_without_its_library_an_output_says_so_and_loses_nothing(
     topic = f"without_library_{schema}"
     kafka.create(topic)
     conf.main(canal__destinations="shop", canal__serverMode="kafka", kafka__bootstrap__servers=kafka.servers)
-    hashed = {"canal__mq__topic": topic, "canal__mq__partitionHash": "crm.notes:id"}
+    hashed = {"canal__mq__topic": topic, "canal__mq__partitionHash": rf"crm.notes:id,{schema}.goods:ID^total"}
     conf.destination("shop", mariadb118, rf"{schema}\\..*", **hashed)
     mariadb118.query(f"CREATE TABLE {schema}.goods (id INT PRIMARY KEY)")
     with without_library(conf, tmp_path / "stub") as serving:
@@ -95,6 +95,8 @@ def test_without_its_library_an_output_says_so_and_loses_nothing(
     )
     assert said in text
     assert "note output mq of shop: the rule 'crm.notes:id' of partitionHash matches none of the tables" in text
+    assert f"the rule '{schema}.goods:ID^total' of partitionHash names the column total, which no table has" in text
+    assert "names the column ID" not in text
     with conf.serving():
         eventually(lambda: b'"id":"2"' in b"".join(itertools.chain(*kafka.read(topic))), "the rows in the topic")
 

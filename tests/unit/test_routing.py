@@ -75,15 +75,30 @@ def test_a_configured_topic_that_cannot_be_is_refused(rules: Rules) -> None:
 def test_rules_for_partitions_that_do_nothing_are_named() -> None:
     tables = [("shop", "goods"), ("shop", "orders")]
     rules = r"shop\.g.*:id,crm.notes:$pk$,shop.order"
-    assert Router(Rules("all", partitions=2, partition_hash=rules)).doubts(tables) == [
+    assert Router(Rules("all", partitions=2, partition_hash=rules)).doubts(tables, lambda _: tables) == [
         "the rule 'crm.notes:$pk$' of partitionHash matches none of the tables that there are",
         "the rule 'shop.order' of partitionHash matches none of the tables that there are",
     ]
     one = "partitionHash has no effect: every topic has one partition (partitionsNum)"
-    assert Router(Rules("all", partition_hash="shop.goods:id")).doubts(tables) == [one]
-    assert Router(Rules("all", partition_hash="shop.goods:id", topic_partitions="all:2")).doubts(tables) == []
-    assert Router(Rules("all", partitions=2, partition_hash="shop.goods:id")).doubts([]) == []
-    assert Router(Rules("all")).doubts(tables) == []
+    assert Router(Rules("all", partition_hash="shop.goods:id")).doubts(tables, lambda _: tables) == [one]
+    assert (
+        Router(Rules("all", partition_hash="shop.goods:id", topic_partitions="all:2")).doubts(tables, lambda _: tables)
+        == []
+    )
+    assert Router(Rules("all", partitions=2, partition_hash="shop.goods:id")).doubts([], lambda _: []) == []
+    assert Router(Rules("all")).doubts(tables, lambda _: tables) == []
+
+
+def test_columns_in_rules_for_partitions_that_no_table_has_are_named() -> None:
+    goods, orders = ("shop", "goods"), ("shop", "orders")
+    having = {"id": [goods, orders], "total": [orders]}
+    rules = r"shop\..*:id^total,shop.goods:id^total^no,shop.orders:$pk$,shop.orders"
+    assert Router(Rules("all", partitions=2, partition_hash=rules)).doubts(
+        [goods, orders], lambda column: having.get(column, [])
+    ) == [
+        f"the rule 'shop.goods:id^total^no' of partitionHash names the column {it}, which no table has that it matches"
+        for it in ("total", "no")
+    ]
 
 
 def test_without_a_rule_everything_has_one_partition() -> None:

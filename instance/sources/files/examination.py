@@ -47,10 +47,12 @@ class FilesExamination(ServerlessExamination):
         extent = f"{files[0][0]} to {files[-1][0]}:{files[-1][1]}"
         return f"{self._config.place}, of {facts.flavour} {facts.version_text}: {extent}"
 
-    def tables(self) -> list[tuple[str, str]]:
+    def tables(self, column: str = "") -> list[tuple[str, str]]:
         """Return the tables that the history knows at its end."""
         found = Archive(self._config).tables(None) if self._config.history_folder.exists() else {}
-        return [(schema, table) for schema, _, table in (name.partition(".") for name in found)]
+        begin = f"{column} ".lower()
+        names = [it for it, lines in found.items() if not column or any(x.lower().startswith(begin) for x in lines)]
+        return [(schema, table) for schema, _, table in (name.partition(".") for name in names)]
 
     def find(self, place: Cursor | None) -> str:
         """See `sluice.instance.source.Examination.find`."""

@@ -66,9 +66,9 @@ class Examination:
             )
         return found
 
-    def tables(self) -> list[tuple[str, str]]:
-        """Return schema and name of its tables, whatever the filter."""
-        return InformationSchema(lambda: self._connection).tables()
+    def tables(self, column: str = "") -> list[tuple[str, str]]:
+        """See `sluice.instance.source.Examination.tables`."""
+        return InformationSchema(lambda: self._connection).tables(column)
 
     def find(self, place: Cursor | None) -> str:
         """Return where a stream would begin."""

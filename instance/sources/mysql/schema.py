@@ -136,10 +136,14 @@ _COLLATIONS: Final = (
 _GENERATED: Final = ("VIRTUAL GENERATED", "STORED GENERATED", "PERSISTENT")
 
 _TABLES: Final = (
-    "SELECT table_schema, table_name FROM information_schema.tables"
+    "SELECT table_schema, table_name FROM information_schema.tables{join}"
     " WHERE table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')"
-    " AND table_schema NOT IN ('information_schema', 'performance_schema', 'mysql', 'sys')"
+    " AND table_schema NOT IN ('information_schema', 'performance_schema', 'mysql', 'sys'){condition}"
     " ORDER BY table_schema, table_name"
+)
+_ALL_TABLES: Final = _TABLES.format(join="", condition="")
+_TABLES_WITH: Final = _TABLES.format(
+    join=" JOIN information_schema.columns USING (table_schema, table_name)", condition=" AND column_name = %s"
 )
 
 
@@ -313,10 +317,14 @@ class InformationSchema:
         its = [it for it in names if it in shown or _UNNAMED[False].fullmatch(it)]
         return tuple(sum(name in shown for name in its[:place]) for place, it in enumerate(its) if it not in shown)
 
-    def tables(self) -> list[tuple[str, str]]:
-        """Return schema and name of the current tables, except those of the server itself. Raises SourceError."""
+    def tables(self, column: str = "") -> list[tuple[str, str]]:
+        """Return schema and name of the current tables, of those with a column if one is given; none of the server's.
+
+        Raises SourceError.
+        """
         self._connection = self._connection or self._connect()
-        return [(schema, table) for schema, table in self._connection.query(_TABLES, row=(text, text))]
+        sql, parameters = (_TABLES_WITH, [column]) if column else (_ALL_TABLES, [])
+        return [(schema, table) for schema, table in self._connection.query(sql, parameters, row=(text, text))]
 
     def snapshot(self, *, only_open: bool = False) -> Snapshot:
         """Return which databases and tables there are, views among them; or what `Catalog.only_open` has of them.

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from ....protocol.errors import ConfigError
 from ..forms.registry import FORMS
 from ..forms.settings import OnInvalidTopic
-from ..routing import Router, Rules
+from ..routing import Having, Name, Router, Rules
 from ..settings import Output
 from ..target import Complaints
 from .settings import KafkaSettings
@@ -44,6 +44,6 @@ def complaints(output: Output) -> Complaints:
     return Complaints(translated.unknown, translated.unlike)
 
 
-def doubts(output: Output, tables: Collection[tuple[str, str]]) -> list[str]:
+def doubts(output: Output, tables: Collection[Name], having: Having) -> list[str]:
     """See `Checks.doubts`."""
-    return Router(rules_of(output)).doubts(tables)
+    return Router(rules_of(output)).doubts(tables, having)

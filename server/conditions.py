@@ -92,6 +92,11 @@ def _settings_refused(status: DestinationStatus) -> Told:
         yield "", f"{state}its changed file cannot be used: {status.refused_settings}"
 
 
+def _certificate_refused(status: DestinationStatus) -> Told:
+    if status.refused_certificate:
+        yield "", f"the certificate of the server as it is now is not served: {status.refused_certificate}"
+
+
 def _unowned(status: DestinationStatus) -> Told:
     if status.state == "standby" and not status.active and not status.error:
         yield "", "standby, and no server owns it"
@@ -227,6 +232,15 @@ TABLE = (
         "Check the status of each server that could own it: it shows the reason",
         _unowned,
         "1m",
+    ),
+    Condition(
+        "certificate-refused",
+        _ERROR,
+        "The renewed certificate of the server cannot be used; new connections still get the one before it, until that"
+        " expires",
+        "Write certificate and key that belong together, in PEM, to sluice.http.tlsCert and sluice.http.tlsKey; they"
+        " are read within 5 s",
+        _certificate_refused,
     ),
     Condition(
         "source-silent",

@@ -99,6 +99,8 @@ class DestinationStatus:
     """What clients do not get, and nobody has confirmed; also of clients that have left."""
     refused_settings: str = ""
     """Why its files, as they are now, cannot be used; it goes on as it was configured before."""
+    refused_certificate: str = ""
+    """Why the certificate of the server's API, as its files are now, cannot be used; the one before is served on."""
 
 
 def _address(instance: Instance) -> str:
@@ -123,6 +125,8 @@ class Destinations:
         """Raises FencedError when another process of this server has the destination; to be set at the start."""
         self._load = load
         self._unusable: dict[str, str] = {}
+        self.refused_certificate = ""
+        """See `DestinationStatus.refused_certificate`."""
         """Why the files of destinations, as they are now, cannot be used."""
         self._make_parser = make_parser
         self._locks: dict[str, asyncio.Lock] = {}
@@ -448,6 +452,7 @@ class Destinations:
             route=instance.config.route,
             gaps=instance.gate.open_gaps,
             refused_settings=self._unusable.get(destination, ""),
+            refused_certificate=self.refused_certificate,
         )
 
     def _held(self, destination: str) -> str:

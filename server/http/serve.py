@@ -66,21 +66,21 @@ async def serve(
             return
         settings.load()
         assert settings.ssl is not None
-        async with _renewing(settings.ssl, config.http_tls_cert, config.http_tls_key):
+        async with _renewing(embedded, settings.ssl, config.http_tls_cert, config.http_tls_key):
             await server.serve([sock])
 
 
 @contextlib.asynccontextmanager
-async def _renewing(context: ssl.SSLContext, cert: Path, key: Path) -> AsyncIterator[None]:
+async def _renewing(embedded: EmbeddedServer, context: ssl.SSLContext, cert: Path, key: Path) -> AsyncIterator[None]:
     """While the block lasts, give new connections the certificate that the files have."""
-    task = asyncio.create_task(_renew(context, cert, key), name="renew the certificate")
+    task = asyncio.create_task(_renew(embedded, context, cert, key), name="renew the certificate")
     try:
         yield
     finally:
         task.cancel()
 
 
-async def _renew(context: ssl.SSLContext, cert: Path, key: Path) -> None:
+async def _renew(embedded: EmbeddedServer, context: ssl.SSLContext, cert: Path, key: Path) -> None:
     def look() -> object:
         try:
             return stamp_of(cert), stamp_of(key)
@@ -98,9 +98,11 @@ async def _renew(context: ssl.SSLContext, cert: Path, key: Path) -> None:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)  # of a bad one half would be taken
             context.load_cert_chain(cert, key)
         except OSError as error:
+            embedded.refused_certificate = f"{cert} cannot be used: {error}"
             text = "the certificate in %s cannot be used, and the one before it is served on: %s"
             logger.error(text, cert, error)  # noqa: TRY400  the text says all
         else:
+            embedded.refused_certificate = ""
             logger.info("new connections get the certificate that %s has now", cert)
 
 

@@ -58,6 +58,7 @@ EXAMPLES = {
     "impeded": destination(error="the disk is full"),
     "settings-refused": destination(refused_settings="canal.instance.master.address: has to be given"),
     "unowned": destination("standby"),
+    "certificate-refused": destination(refused_certificate="cert.pem cannot be used: KEY_VALUES_MISMATCH"),
     "source-silent": destination(parser=ParserStatus(behind=11.0, silent=11.0)),
     "source-down": destination(source=SourceStatus("db1:3306", failures=2, failure="timed out")),
     "source-unlisted": destination(source=SourceStatus("db1:3306", ("db2:3306",), unlisted="db3:3306")),

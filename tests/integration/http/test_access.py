@@ -10,6 +10,7 @@ import pytest
 
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import ConfigError
+from sluice.server.conditions import find
 from sluice.server.credentials import Credentials, Grant, Scope
 from sluice.server.http import serve
 from sluice.server.logins import FREE_FAILURES
@@ -163,6 +164,10 @@ class TestTls:
             host, port = api.base.removeprefix("https://").split(":")
             return (await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))).strip()
 
+        def is_told(api: Api) -> bool:
+            status = api.embedded.destination_status("example")
+            return "certificate-refused" in {it.condition.name for it in find(status)}
+
         async with running(tmp_path, http_tls_cert=certificate[0], http_tls_key=certificate[1]) as api:
             assert await served(api) == before
             certificate[0].unlink()
@@ -172,8 +177,10 @@ class TestTls:
             renewed[0].replace(certificate[0])
             await soon(lambda: "the one before it is served on" in caplog.text)
             assert await served(api) == before
+            assert is_told(api)
             renewed[1].replace(certificate[1])
             await soon(lambda: "new connections get the certificate" in caplog.text)
+            assert not is_told(api)
             assert await served(api) == certificate[0].read_text().strip() != before
 
     async def test_with_tls_and_a_token_the_server_listens_everywhere(

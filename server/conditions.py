@@ -14,7 +14,7 @@ from typing import Protocol
 from .embedded.destinations import DestinationStatus
 from .lag import holders
 from .problems import advice
-from .wording import duration
+from .wording import counted, duration
 
 SOUND = frozenset({"running", "standby", "finished"})
 """States of a destination in which there is nothing to do."""
@@ -184,13 +184,13 @@ def _output_fails(status: DestinationStatus) -> Told:
 
 def _quarantine(status: DestinationStatus) -> Told:
     if status.parser.quarantined:
-        yield "", f"{status.parser.quarantined} row events are in quarantine: their rows were not delivered"
+        yield "", f"{counted(status.parser.quarantined, 'row event')} in quarantine: the rows were not delivered"
 
 
 def _statements(status: DestinationStatus) -> Told:
     if status.parser.dml_statements:
         number = status.parser.dml_statements
-        yield "", f"{number} changes since the start were logged as statements: their rows were not delivered"
+        yield "", f"{counted(number, 'change')} since the start logged as statements: the rows were not delivered"
 
 
 _ERROR, _WARNING = Severity.ERROR, Severity.WARNING
@@ -345,7 +345,7 @@ def find(status: DestinationStatus) -> list[Found]:
 def summary(counts: Mapping[str, int]) -> str:
     """Return as text in how many places which condition is so, and what to do: without anything of a destination."""
     found = [(it, counts[it.name]) for it in TABLE if it.name in counts]
-    return "; ".join(f"{it.name} in {count} place{'s' if count > 1 else ''} ({it.advice})" for it, count in found)
+    return "; ".join(f"{it.name} in {counted(count, 'place')} ({it.advice})" for it, count in found)
 
 
 class Sources(Protocol):

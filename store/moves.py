@@ -107,7 +107,7 @@ class Move:
     def __str__(self) -> str:
         """Say what was passed over, and why."""
         detail = f" ({self.detail})" if self.detail else ""
-        counted = "changes" if self.rows is None else f"{self.rows} rows"
+        counted = "changes" if self.rows is None else f"{self.rows} row{'s' * (self.rows != 1)}"
         return f"{counted} from {self.before or 'an unknown place'} to {self.after or 'here'}: {self.reason}{detail}"
 
     def stored(self) -> dict[str, Any]:

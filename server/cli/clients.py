@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from ..wording import duration
+from ..wording import counted, duration
 from .common import NO, add_client, add_command, add_server, out, remote_of
 from .remote import Remote
 from .status import show_all, summarize
@@ -188,7 +188,7 @@ def unsubscribe_command(options: Any) -> int:
     out.print(f"client {options.client} and its cursor are gone")
     for client in clients:
         if client["clientId"] == options.client and client["lag"]["rows"]:
-            rows = f"{client['lag']['rows']} rows that are stored"
+            rows = f"{counted(client['lag']['rows'], 'row')} of what is stored"
             out.print(Text(f"it was at {client['position']}, and had not acknowledged {rows}"))
     return 0
 

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from rich.text import Text
 
+from ..wording import counted
 from .common import add_command, add_destination, add_group, add_server, out, remote_of
 
 
@@ -57,7 +58,7 @@ def log_prune_command(options: Any) -> int:
     for file in files:
         _show(file)
     size = sum(file["bytes"] for file in files)
-    out.print(f"{len(files)} files, {size} bytes {'would go' if options.dry_run else 'are gone'}")
+    out.print(f"{counted(len(files), 'file')}, {size} bytes {'would go' if options.dry_run else 'are gone'}")
     return 0
 
 

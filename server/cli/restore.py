@@ -11,7 +11,7 @@ from rich.text import Text
 from ...instance.audit import Change, keep, path_of
 from ...protocol.errors import ConfigError
 from ..config import Configuration, ServerConfig
-from ..wording import duration
+from ..wording import counted, duration
 from .cluster import in_session, shared
 from .common import NO, add_command, add_conf, add_group, out
 
@@ -89,12 +89,14 @@ def _restore(server: ServerConfig, config: "InstanceConfig", options: Any) -> bo
     if options.discard:
         clients = {}
     number = sum(map(len, clients.values()))
-    if not (options.yes or _agreed(f"  write {number} clients to ZooKeeper, and let a server take {name} over?")):
+    if not (
+        options.yes or _agreed(f"  write {counted(number, 'client')} to ZooKeeper, and let a server take {name} over?")
+    ):
         out.print("  nothing was written")
         return False
     time.sleep(max(0.0, opened + found.timeout - time.monotonic()))  # what a server believes has ended by then
     in_session(server, lambda session: write_back(session, config, backup, clients))
-    detail = f"{number} clients were written to ZooKeeper"
+    detail = f"{counted(number, 'client')} written to ZooKeeper"
     change = Change("cluster restore", f"user {getpass.getuser()}", time.time_ns() // 1_000_000, detail=detail)
     keep(path_of(config.file_data_dir, name), change)
     out.print(f"  {detail}: a server takes {name} over")

@@ -16,6 +16,7 @@ from ...protocol.errors import BadParameterError
 from ...protocol.position import Position
 from ..config import Configuration
 from ..logging import json_line, one_line
+from ..wording import counted
 from .common import NO, add_command, add_conf, add_destination, add_group, log, out
 
 if TYPE_CHECKING:
@@ -167,10 +168,11 @@ def schema_import_command(options: Any) -> int:
     """Take over a history from JSON lines."""
     with options.file.open("rb") as file:
         count = _archive(options).replace(_parsed(options.file, file))
+    places = counted(count, "place")
     config = Configuration(options.conf, os.environ).instance(options.destination)
-    change = Change("schema import", f"user {getpass.getuser()}", time.time_ns() // 1_000_000, detail=f"{count} places")
+    change = Change("schema import", f"user {getpass.getuser()}", time.time_ns() // 1_000_000, detail=places)
     keep(path_of(config.file_data_dir, options.destination), change)
-    out.print(f"{count} places")
+    out.print(places)
     return 0
 
 

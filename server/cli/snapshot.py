@@ -9,7 +9,7 @@ from urllib.parse import quote
 from rich.text import Text
 
 from ...protocol.errors import SourceError
-from ..wording import duration
+from ..wording import counted, duration
 from .common import QUIET, add_client, add_command, add_server, log, out, positive, remote_of
 from .remote import Remote
 
@@ -105,10 +105,12 @@ def described(view: dict[str, Any]) -> str:
     """Say how far a snapshot is, as the API tells it."""
     tables = view["tables"]
     if view["state"] == "done":
-        return f"{view['rows']} rows of {tables[0]['table'] if len(tables) == 1 else f'{len(tables)} tables'}"
+        return (
+            f"{counted(view['rows'], 'row')} of {tables[0]['table'] if len(tables) == 1 else f'{len(tables)} tables'}"
+        )
     number, table = next((n, it["table"]) for n, it in enumerate(tables, 1) if it["state"] != "done")
     place = f" ({number} of {len(tables)})" if len(tables) > 1 else ""
-    said = [f"{table}{place}", f"{view['rows']} of about {view['expected']} rows"]
+    said = [f"{table}{place}", f"{view['rows']} of about {counted(view['expected'], 'row')}"]
     if view["state"] == "paused":
         said.append("paused")
     else:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ...protocol import errors
 from ...protocol.errors import ConfigError, ConnectionLostError, SluiceError, SourceError, TargetError
-from ..wording import duration
+from ..wording import counted, duration
 from .common import Line, add_client, add_command, add_group, add_server, log, positive, setting, token
 
 if TYPE_CHECKING:
@@ -420,10 +420,11 @@ class ProgressLine(Line):
     def line(self) -> str:
         """Say what was done, and what is to do."""
         self._look()
+        written = f"{counted(self._rows, 'row')} written"
         try:
             lag = self._client.status()["lag"]
         except SluiceError as error:  # the source asks for longer
-            return f"{self._rows} rows written; {error}"
+            return f"{written}; {error}"
         # Right after each heartbeat of the source the server does not know what came since, and says so in seconds.
         seconds = 0.0 if lag["stage"] == "none" else lag["seconds"]
-        return f"{self._rows} rows written, {lag['rows']} rows and {duration(seconds, 1)} behind"
+        return f"{written}, {counted(lag['rows'], 'row')} and {duration(seconds, 1)} behind"

@@ -99,7 +99,7 @@ def _show_parser(out: Console, source: dict[str, Any]) -> None:
     again = f", connected {source['connections']} times" if source["connections"] > 1 else ""
     lost = f", {counted(source['quarantined'], 'row event')} in quarantine" if source["quarantined"] else ""
     future = source["futureRows"]
-    doubt = f", {future} rows read with columns that may be younger than they are" if future else ""
+    doubt = f", {counted(future, 'row')} read with columns that may be younger than they are" if future else ""
     out.print(f"  parser {reading}, {counted(source['transactions'], 'transaction')}{again}{lost}{doubt}")
     if source["openXa"]:
         out.print(Text(f"  XA     open since {source['openXa']}: XA RECOVER at the source lists it"))
@@ -122,13 +122,13 @@ def show_source(out: Console, source: dict[str, Any]) -> None:
 
 def _show_log(out: Console, log: dict[str, Any], *, is_shared: bool) -> None:
     """Print what the log on disk holds."""
-    out.print(f"  log    {log['bytes']} bytes in {log['files']} files")
+    out.print(f"  log    {log['bytes']} bytes in {counted(log['files'], 'file')}")
     for start, end in log["stretches"]:
         out.print(Text(f"  from {start}\n  to   {end}"))
     if is_shared:
         out.print(Text(f"  every server has it from {log['held']}" if log["held"] else "  one server writes no log"))
     for hold in log["holds"]:
-        out.print(f"  client {hold['clientId']} holds {hold['bytes']} bytes in {hold['files']} files of it")
+        out.print(f"  client {hold['clientId']} holds {hold['bytes']} bytes in {counted(hold['files'], 'file')} of it")
 
 
 def _show_state(out: Console, destination: dict[str, Any]) -> None:
@@ -151,7 +151,8 @@ def show(out: Console, destination: dict[str, Any]) -> None:
         show_source(out, destination["source"])
     _show_parser(out, destination["parser"])
     full = ", full: the source is not read until clients ack" if destination["full"] else ""
-    stored = f"{destination['entries']} entries, {destination['bytes']} bytes, {destination['fill']:.0%} of the ring"
+    entries = counted(destination["entries"], "entry", "entries")
+    stored = f"{entries}, {destination['bytes']} bytes, {destination['fill']:.0%} of the ring"
     out.print(f"  stored {stored}{full}")
     out.print(Text(f"  from {destination['first'] or '-'}\n  to   {destination['last'] or '-'}"))
     if (log := destination["log"]) is not None:

@@ -1,11 +1,13 @@
 """``sluice verify``: the decoder beside another one, or the log on disk beside the source."""
 
 import os
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from ..config import Configuration
+from ..wording import counted
 from .common import NO, add_command, add_conf, add_destination, out
 
 if TYPE_CHECKING:
@@ -65,10 +67,11 @@ def verify_command(options: Any) -> int:
 
         if options.log:
             log = compare_log(config, make_parser, options.start, options.stop, advance)
-            return 0 if show(log, f"{log.entries} entries, {log.bytes} bytes", out) else NO
+            return 0 if show(log, f"{counted(log.entries, 'entry', 'entries')}, {log.bytes} bytes", out) else NO
         with examine(config) as source:
             report = source.compare(options.start, options.stop, advance)
-    return 0 if show(report, f"{report.events} events, {report.rows} rows, {report.values} values", out) else NO
+    amounts = (report.events, "event"), (report.rows, "row"), (report.values, "value")
+    return 0 if show(report, ", ".join(starmap(counted, amounts)), out) else NO
 
 
 def show(report: "Findings", amount: str, console: "Console") -> bool:
@@ -79,6 +82,8 @@ def show(report: "Findings", amount: str, console: "Console") -> bool:
         console.print(f"... and {report.different - len(report.differences)} more")
     for reason, count in sorted(report.unread.items()):
         console.print(Text("not compared ", style="yellow") + Text(f"{count} {reason}"))
-    verdict = Text(f"{report.different} differences", "bold red") if report.different else Text("equal", "bold green")
+    verdict = (
+        Text(counted(report.different, "difference"), "bold red") if report.different else Text("equal", "bold green")
+    )
     console.print(Text(f"{report.start} to {report.stop}: {amount}: ") + verdict + Text(f" ({report.seconds:.1f} s)"))
     return not report.different

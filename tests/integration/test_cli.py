@@ -435,7 +435,7 @@ def test_what_is_passed_over_and_changed_is_said_and_listed(conf: Conf, mariadb1
         mariadb118.query(f"INSERT INTO {schema}.goods VALUES (3, 'milk')")
         serving.wait_for(lambda: serving.call("GET", client)["lag"]["rows"] == 1)
         said = serving.run("seek", "shop", "1001", "latest")
-        assert f"passed over: 1 rows from {cursor} to " in said
+        assert f"passed over: 1 row from {cursor} to " in said
         assert said.splitlines()[-1] == (f"the place that it left is still there: sluice seek shop 1001 {cursor}")
         assert serving.run("seek", "shop", "1001", cursor) == f"client 1001 resumes at {cursor}\n"
         serving.run("ack", "shop", "1001", "--position", cursor)
@@ -795,7 +795,7 @@ def test_verify_names_what_goes_into_quarantine_and_compares_the_rest(
     done = conf.run("verify", "shop")
     assert done.returncode == 1
     assert re.search(rf"differs {schema}\.altered at \S+ goes into quarantine: ", done.stdout)
-    assert re.search(r" 2 events, 1 rows, 1 values: 1 differences", done.stdout)
+    assert re.search(r" 2 events, 1 row, 1 value: 1 difference", done.stdout)
 
 
 def test_verify_counts_rows_whose_columns_only_sluice_knows(conf: Conf, mariadb118: Server, database: Database) -> None:
@@ -809,7 +809,7 @@ def test_verify_counts_rows_whose_columns_only_sluice_knows(conf: Conf, mariadb1
     done = conf.run("verify", "shop")
     assert done.returncode == 0, done.stdout
     assert re.search(r"^not compared .*altered since", done.stdout, re.MULTILINE), done.stdout
-    assert re.search(r" 1 rows, 2 values: equal", done.stdout), done.stdout
+    assert re.search(r" 1 row, 2 values: equal", done.stdout), done.stdout
 
 
 def test_verify_compares_the_log_with_the_source_and_names_what_differs(

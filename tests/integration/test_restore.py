@@ -346,7 +346,7 @@ async def test_the_command_leaves_what_may_be_newer_unless_it_is_told_otherwise(
     assert "not saved" in lines[1004]
     assert "as 10.0.0.1:11111 stored it in epoch 7, 2023-11-1" in said
     (record,) = audit.read(audit.path_of(tmp_path / "data", NAME), 10)
-    assert (record.action, record.detail) == ("cluster restore", "2 clients were written to ZooKeeper")
+    assert (record.action, record.detail) == ("cluster restore", "2 clients written to ZooKeeper")
     raised = read_epoch(empty.get(epoch_node(NAME))[0], NAME)
     assert raised > 7
 

@@ -37,9 +37,11 @@ def view(
         ),
         (view("done"), "1200 rows of 2 tables"),
         (view("done", tables=[ORDERS]), "1200 rows of shop.orders"),
+        (view("done", tables=[ORDERS]) | {"rows": 1}, "1 row of shop.orders"),
+        (view(tables=[ITEMS]) | {"rows": 0, "expected": 1}, "shop.items, 0 of about 1 row, 145 rows/s, 0:00:12 left"),
         (view(tables=[ITEMS]), "shop.items, 1200 of about 3000 rows, 145 rows/s, 0:00:12 left"),
     ],
-    ids=["running", "pace unknown", "paused", "error", "done", "one is done", "one"],
+    ids=["running", "pace unknown", "paused", "error", "done", "one is done", "one row", "one row to come", "one"],
 )
 def test_the_text_of_the_bar_tells_table_rows_pace_and_time_left(snapshot: dict[str, Any], text: str) -> None:
     assert described(snapshot) == text

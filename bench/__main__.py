@@ -25,6 +25,7 @@ from bench import (
     store,
     switch,
     tenants,
+    waiting,
 )
 from bench.environment import environment
 
@@ -46,6 +47,7 @@ BENCHES = {
     "switch": switch,
     "tenants": tenants,
     "acks": acks,
+    "waiting": waiting,
     "report": report,
     "spark": spark,
 }

@@ -155,6 +155,18 @@ def test_tenants() -> None:
     assert all(case["ours"] > 0 for case in found)
 
 
+@pytest.mark.extended
+def test_waiting() -> None:
+    names = ("filtered-1", "alike-100")
+    found = run("waiting", *only(*names), "--repeats", "1", "--commits", "50")["cases"]
+    assert [(case["case"], case["anchor_name"]) for case in found] == [
+        ("filtered-1", None),
+        ("alike-100", "filtered-1"),
+    ]
+    assert all(case["ours"] > 0 for case in found)
+    assert found[1]["goal"] == pytest.approx(2 * found[0]["ours"], abs=1)
+
+
 def test_history() -> None:
     names = ("decode-bulk", "load-10000")
     decode, load = run("history", *only(*names), "--rows", "4000", "--repeats", "1")["cases"]

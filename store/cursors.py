@@ -41,6 +41,7 @@ from .log.log import Log
 from .moves import By, Gate, Move, MoveState, Reason
 from .patience import Pace, Turns, replaceable
 from .reading import Mark, Reading
+from .resting import Resting
 from .ring import Collected, Flag, Ring
 from .snapshot import Chunk, Given, Snapshot, TableProgress, Window, Wish
 from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served, State
@@ -50,6 +51,11 @@ from .subscriber import Subscriber
 from .track import RowFilter, TableFilter, Track, Wanted
 
 IDS_PER_EPOCH = 10**9
+FEW = 32
+"""Subscribers that are all looked at after each put. More are looked at together, once for as many slots: what they do
+not want is passed over, and freed, a little later ..."""
+SHARE = 8
+"""... and at the latest when this part of the ring was put."""
 MAX_CONDITIONS = 16
 """Different conditions on rows that clients of a destination, and of each view, may have: all that is stored is judged
 by each of them."""
@@ -59,6 +65,29 @@ NOBODY = By()
 """Moves of places that nobody asked for are made by the server itself."""
 LOG = -(1 << 16)
 """What stands for the log among the keys of clients, which are from -32768 up: see `Cursors.key`."""
+
+
+@dataclass(slots=True)
+class _Look:
+    """When all subscribers of a destination were looked at last."""
+
+    next: int = 0
+    """The slot that was the next one to be put."""
+    bytes: int = 0
+    """That were put until then."""
+
+    def is_due(self, ring: Ring, subscribers: int) -> bool:
+        """Return whether it is time to look at all of so many."""
+        return (
+            not self.next
+            or ring.waiting
+            or ring.next - self.next >= min(subscribers - FEW, ring.size // SHARE)
+            or ring.put_bytes - self.bytes >= ring.memory // SHARE
+        )
+
+    def take(self, ring: Ring) -> None:
+        """Look at all of them now."""
+        self.next, self.bytes = ring.next, ring.put_bytes
 
 
 @dataclass(slots=True)
@@ -75,6 +104,10 @@ class _Shared:
     """The destination and the views that are served."""
     subscribers: dict[int, Subscriber] = field(default_factory=dict)
     """Of all of them, by `Cursors.key`."""
+    followed: _Look = field(default_factory=_Look)
+    """When they were moved on over what they do not want, ..."""
+    freed: _Look = field(default_factory=_Look)
+    """... and when what nobody needs was freed."""
     views: int = 0
     """How many have ever joined."""
     elsewhere: Mapping[int, Cursor] = field(default_factory=dict)
@@ -138,6 +171,9 @@ class Cursors:
         """Whether clients that have no filter and no condition are given the texts of statements."""
         self._compile_where = compile_where
         self._subscribers: dict[int, Subscriber] = {}
+        self._elsewhere: set[int] = set()  # those that are not served from the ring of the destination
+        self.resting = Resting(self.track)
+        """Those that wait for tables of their filters."""
         self._number = 0 if main is None else self._shared.views + 1
         self._shared.views = max(self._shared.views, self._number)
         self._shared.members.append(self)
@@ -183,6 +219,7 @@ class Cursors:
     def begin(self, position: Position | None, gtids: GtidSet | None) -> None:
         """Say where the stream of an empty ring begins, and what was executed before; None for what is not known."""
         self.track.open(position, gtids)
+        self._shared.followed.next = 0  # there are places to be named
 
     def pass_gap(self, why: str, read: Position | None, begin: Position | None, by: By) -> list[int]:
         """Start the clients that wait for a place with the stream: it goes on after a gap that has swallowed them.
@@ -207,41 +244,79 @@ class Cursors:
         """Return the position before a slot of the ring; None before the stream has begun."""
         return self.track.position_before(sequence)
 
-    def advance(self, now: float) -> None:
+    def advance(self, now: float, *, every: bool = False) -> None:
         """Look at what was put: attach those that waited for it, move idle subscribers on, free what can be freed.
 
-        That is done for all members.
+        That is done for all members. Of many subscribers (`FEW`) those that are in the ring are moved on a little
+        later; with ``every`` at once, and those that rest are looked at, too.
         """
+        shared = self._shared
+        for member in self.members:
+            member.resting.look()  # before anything is freed
+        if not (every or shared.pace.running or shared.followed.is_due(self.ring, len(shared.subscribers))):
+            for member in self.members:
+                member.follow_elsewhere()
+            return
+        shared.followed.take(self.ring)
         for member in self.members:
             member.follow()
         self._free()  # once: for each of many subscribers that would look at all of them
         self._detach_slow(now)
         self._free()
         self._hold()
+        if every:
+            for member in self.members:
+                member.review()
 
     def follow(self) -> None:
         """Attach those that waited for what was put, and move the idle ones on."""
         for subscriber in self._subscribers.values():
-            subscriber.resolve(self.track)
-            self._name_place(subscriber)
-            subscriber.meet(self.track)
-            served = subscriber.served
-            if served is not None:
-                self._note(subscriber, served.reading, served.reading.unwanted_up_to(served.end))
-                self._refuse(subscriber)
+            self._follow(subscriber)
+
+    def follow_elsewhere(self) -> None:
+        """Attach those that waited for what was put, or have readers, and move those on."""
+        for client_id in tuple(self._elsewhere):
+            self._follow(self._subscribers[client_id])
+
+    def review(self) -> None:
+        """Rouse those that rest and no longer may, for whatever reason."""
+        shown = self.track.shown
+        for client_id in self.resting:
+            if self._waits_at(self._subscribers[client_id], shown) is None:
+                self.resting.rouse(client_id)
+
+    def _follow(self, subscriber: Subscriber) -> None:
+        subscriber.resolve(self.track)
+        self._name_place(subscriber)
+        subscriber.meet(self.track)
+        self._pass_over(subscriber)
+        self._refuse(subscriber)
+
+    def _pass_over(self, subscriber: Subscriber) -> None:
+        """Move a subscriber on over what it does not want, if it has confirmed everything."""
+        served = subscriber.served
+        if served is not None:
+            self._note(subscriber, served.reading, served.reading.unwanted_up_to(served.end))
+
+    def _moved_on(self, client_id: int) -> Subscriber:
+        """Return a subscriber that is where it would be if all were looked at now."""
+        subscriber = self._subscriber(client_id)
+        if len(self._shared.subscribers) > FEW:
+            self._pass_over(subscriber)
+        return subscriber
 
     # --- catching up -------------------------------------------------------------------------------------------------
 
     @property
     def behind(self) -> dict[int, Cursor]:
         """The clients whose cursors are before the ring, and that wait for a reader from there."""
-        states = {client_id: it.state for client_id, it in self._subscribers.items()}
+        states = {client_id: self._subscribers[client_id].state for client_id in self._elsewhere}
         return {client_id: state.resume for client_id, state in states.items() if isinstance(state, Behind)}
 
     @property
     def catching_up(self) -> set[int]:
         """The clients that have readers of their own."""
-        return {client_id for client_id, it in self._subscribers.items() if self._has_reader(it)}
+        return {client_id for client_id in self._elsewhere if self._has_reader(self._subscribers[client_id])}
 
     def awaits_reader(self, client_id: int) -> bool:
         """Return whether a client is to be served from a reader, and has not been given anything by one."""
@@ -295,6 +370,7 @@ class Cursors:
 
     def fall_out(self, client_id: int, error: SluiceError) -> None:
         """Stop serving a client, because of an error; its cursor stays."""
+        self.resting.rouse(client_id)
         self._subscriber(client_id).fall_out(self.track, error)
 
     def take_refused(self) -> list[int]:
@@ -364,6 +440,7 @@ class Cursors:
             if where != known.where:
                 self._check_conditions(client_id, where, known.owner if owner is None else owner)
             known.select(filter_text, where, self._compile(filter_text, where))
+            self.resting.rouse(client_id)
             known.last_active = now
             known.expire_after = known.expire_after if expire_after is None else expire_after
             known.protected = known.protected if protected is None else protected
@@ -446,6 +523,7 @@ class Cursors:
         state, cursor = self._begin_at(start, subscriber.wanted, by.time)
         passed = subscriber.lag_to(state)
         subscriber.move(state, cursor, memory)
+        self.resting.rouse(client_id)
         subscriber.last_active = now
         self._name_place(subscriber)
         before, after = None if known is None else known.position, subscriber.reached
@@ -491,6 +569,7 @@ class Cursors:
         rows = reading.lag(reading.ack, sequence).rows
         self._confirm_to(subscriber, reading, sequence)
         reading.roll_back()
+        self.resting.rouse(client_id)
         self.gate.jump(client_id, Move(Reason.SKIP, str(here), str(end), by.who, by.ms, held=True, rows=rows))
         self._changed.add(client_id)
         return end
@@ -509,13 +588,17 @@ class Cursors:
         held = held and not self.has_lost_place(client_id)
         self.gate.jump(client_id, Move(reason, before, "", by.who, by.ms, held=held))
         del self._subscribers[client_id], self._shared.subscribers[self.key(client_id)]
+        self._elsewhere.discard(client_id)
+        self.resting.rouse(client_id)
         self._changed.add(client_id)
         self._hold()
         if self._shared.subscribers or self.track.unlogged is not None:
             self._free()
 
     def expire(self, now: float, by: By = NOBODY) -> list[int]:
-        """Remove the clients that have made no call for too long; return their ids."""
+        """Remove the clients that have made no call for too long; return their ids. One that rests is on a call."""
+        for client_id in self.resting:
+            self._subscribers[client_id].last_active = now
         limits = {
             client_id: self._expire_after if it.expire_after is None else it.expire_after
             for client_id, it in self._subscribers.items()
@@ -585,6 +668,7 @@ class Cursors:
         self._shared.last_session += 1
         token = f"{self._shared.last_session}-{secrets.token_urlsafe(16)}"
         subscriber.open_session(token)
+        self.resting.rouse(client_id)
         return token
 
     @property
@@ -631,6 +715,7 @@ class Cursors:
             return False
         if str(rows.position) not in subscriber.late:
             subscriber.late.append(str(rows.position))
+            self.resting.rouse(client_id)
             self._changed.add(client_id)
         return True
 
@@ -820,9 +905,34 @@ class Cursors:
         """Return how many batches a client was given and has not confirmed."""
         return len(self._subscriber(client_id).marks)
 
+    def rest(self, client_id: int) -> bool:
+        """Let a client that waits rest until `resting` names it; False if it has to look whenever something changes.
+
+        It may look at once if the former holds of something that has come meanwhile.
+        """
+        subscriber = self._subscribers.get(client_id)
+        if subscriber is None:
+            return False
+        shown = self.track.shown
+        held = self._waits_at(subscriber, shown)
+        mask = None if held is None else subscriber.slots.mask
+        if mask is None or held is None:
+            return False
+        return self.resting.add(client_id, mask, shown, held)
+
+    def _waits_at(self, subscriber: Subscriber, shown: int) -> int | None:
+        """Return the BEGIN that waits before a slot, -1 without one, if only what is put may be given to a client.
+
+        None if it may be given something now, or in another way, or may not be given what is put.
+        """
+        client_id = subscriber.client_id
+        if self.ring.closed or not self.gate.is_stored(client_id) or self.gate.untold(client_id):
+            return None
+        return subscriber.waits_at(shown)
+
     def available(self, client_id: int) -> tuple[int, int]:
         """Return the number of entries, and their bytes, that a get without limits would give."""
-        served = self._subscriber(client_id).served
+        served = self._moved_on(client_id).served
         if served is None:
             return 0, 0
         reading = served.reading
@@ -967,6 +1077,7 @@ class Cursors:
         if sequence is None:
             if subscriber.given:
                 reading.pass_over(position, served.end)
+                self.resting.rouse(client_id)
             stop = reading.get if subscriber.given else served.end
             if not subscriber.given and self._is_of_later_source(subscriber, position):
                 if exists:
@@ -1002,6 +1113,7 @@ class Cursors:
         subscriber.last_active = now
         subscriber.given = True
         is_served = subscriber.go_back(self.track)
+        self.resting.rouse(client_id)
         self._hold()
         self._free()
         return is_served
@@ -1023,6 +1135,7 @@ class Cursors:
             reading, mark = subscriber.oldest(batch_id)
             del reading.marks[mark.batch_id]
             reading.go_back()
+        self.resting.rouse(client_id)
 
     # --- ranges ------------------------------------------------------------------------------------------------------
 
@@ -1103,6 +1216,7 @@ class Cursors:
             reading.marks[found.batch_id] = Mark(found.batch_id, start, end, collected.last, range=found, limits=limits)
             reading.get = end
             subscriber.given = True
+            self.resting.rouse(client_id)
         return found
 
     def read_range(self, client_id: int, from_: Position, to: Position, *, transactions: bool = True) -> Batch | None:
@@ -1176,11 +1290,12 @@ class Cursors:
 
     def status(self, client_id: int) -> ClientStatus:
         """Return the status of a client. Raises `NotSubscribedError`."""
-        return self._subscriber(client_id).status(self.track)
+        return self._moved_on(client_id).status(self.track)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _add(self, subscriber: Subscriber) -> Subscriber:
+        subscriber.tell(self._elsewhere)
         self._subscribers[subscriber.client_id] = subscriber
         self._shared.subscribers[self.key(subscriber.client_id)] = subscriber
         return subscriber
@@ -1189,8 +1304,8 @@ class Cursors:
         subscriber = self._subscribers.get(client_id)
         if subscriber is None:
             raise NotSubscribedError(f"client {client_id} has not subscribed")
-        if session is not None:
-            subscriber.enter(session)
+        if session is not None and subscriber.enter(session):
+            self.resting.rouse(client_id)
         return subscriber
 
     def _called(self, client_id: int, session: str | None, *, by_hand: bool = False) -> Subscriber:
@@ -1414,9 +1529,16 @@ class Cursors:
 
     def _confirm(self, subscriber: Subscriber, reading: Reading, sequence: int) -> None:
         """Confirm the slots before a sequence, and free what can be freed."""
-        if sequence > reading.ack:
-            self._note(subscriber, reading, sequence)
+        if sequence <= reading.ack:
+            return
+        before = reading.get
+        self._note(subscriber, reading, sequence)
+        if reading.get != before:
+            self.resting.rouse(subscriber.client_id)
+        if self._shared.freed.is_due(self.ring, len(self._shared.subscribers)):
             self._free()
+        else:
+            self._free_reader(subscriber)
 
     def _confirm_passed(self, subscriber: Subscriber, reading: Reading) -> None:
         """Confirm what was passed over after the last mark, once that is confirmed."""
@@ -1442,7 +1564,7 @@ class Cursors:
         if self.track.unlogged is not None:
             idle = {it: need for it, need in needs.items() if not subscribers[it].marks}
             for key in replaceable(idle, ring.first, ring.next, self.track.unlogged) if ring.waiting else ():
-                subscribers[key].detach(self.track, GoneError("it reads the log"))
+                subscribers[key].detach(self.track, GoneError("it reads the log"))  # a full ring has roused all
                 del needs[key]
             needs[LOG] = self.track.unlogged
         for key in self._shared.pace.too_slow(needs, ring.next, now, full=ring.waiting):
@@ -1452,6 +1574,8 @@ class Cursors:
                     "and left the buffer; its cursor is kept"
                 )
                 subscribers[key].detach(self.track, error)
+                for member in self.members:
+                    member.resting.rouse_all()
 
     def _hold(self) -> None:
         """Tell the log where the clients are that it has to keep files for."""
@@ -1470,11 +1594,10 @@ class Cursors:
         """
         if self.ring.closed:
             return
+        self._shared.freed.take(self.ring)
         for subscriber in self._shared.subscribers.values():
             subscriber.resolve(self.track)
-            state = subscriber.state
-            if isinstance(state, CatchingUp | Meeting) and state.reading.ack > state.track.ring.first:
-                state.track.free_to(state.reading.ack)
+            self._free_reader(subscriber)
         needs = list(self._needs().values())
         if self.track.unlogged is not None:
             needs.append(self.track.unlogged)
@@ -1482,6 +1605,13 @@ class Cursors:
             needs.append(self.track.kept_from(self.ring.next))
         if needs:
             self.track.free_to(max(self.ring.first, min(needs)))
+
+    @staticmethod
+    def _free_reader(subscriber: Subscriber) -> None:
+        """Free the ring of a subscriber's reader up to what it has confirmed."""
+        state = subscriber.state
+        if isinstance(state, CatchingUp | Meeting) and state.reading.ack > state.track.ring.first:
+            state.track.free_to(state.reading.ack)
 
 
 def _place(cursor: Cursor | None) -> str:

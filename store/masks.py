@@ -86,6 +86,7 @@ class Masks:
         """What may still be matched at once; without anybody who gives room again that is everything."""
         self.is_busy = False
         """A thread matches tables for some of them."""
+        self._matched = 0  # so many tables are matched for all of them
         self._masks: WeakValueDictionary[Callable[[str, str], bool], Mask] = WeakValueDictionary()
 
     def __len__(self) -> int:
@@ -97,13 +98,21 @@ class Masks:
         found = self._masks.get(tables)
         if found is None:
             found = self._masks[tables] = Mask(ring, tables)
+            self._matched = 0
         return found
 
-    def due(self, most: int) -> list[Due]:
-        """Return what a thread is to match next, so many instructions at most, unless one table takes more."""
+    def due(self, most: int, tables: int) -> list[Due]:
+        """Return what a thread is to match next, so many instructions at most, unless one table takes more.
+
+        ``tables`` is how many the ring has.
+        """
         found: list[Due] = []
+        if tables == self._matched:
+            return found
         for mask in self._masks.values():
             if mask.missing and most > 0:
                 found.append(mask.due(most))
                 most -= found[-1].tables * mask.size
+        if not found:
+            self._matched = tables
         return found

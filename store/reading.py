@@ -200,6 +200,18 @@ class Reading:
         found = self.first_wanted(self.get, stop)
         return self.get if found.entries else found.stop
 
+    def waits_at(self, shown: int) -> int | None:
+        """Return the BEGIN before a slot that waits for what follows it, -1 if none does.
+
+        None if it is given something of what is before that slot, or if that is not known yet.
+        """
+        if self.slots.reach(self.get, shown) != shown:
+            return None
+        found = self.first_wanted(self.get, shown)
+        if found.entries:
+            return None
+        return found.stop if found.stop < shown else -1
+
     def pass_over(self, position: Position, stop: int) -> None:
         """Count what it was given as reaching to a position, before a slot, if it wants nothing before that."""
         got = self.got()

@@ -1,13 +1,13 @@
 import builtins
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from enum import IntEnum, IntFlag
 from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 from typing_extensions import Buffer
 
-from .masks import Masks
+from .masks import Mask, Masks
 from .restarts import Restarts
 from .segment import SegmentPool, SegmentWriter
 from .verdicts import Pinned, Verdicts
@@ -154,6 +154,7 @@ class Ring:
         verdicts: Verdicts | None = None,
         texts: bool = True,
     ) -> tuple[int, int, int, int]: ...
+    def wanted_by(self, start: int, stop: int, held: int, masks: Iterable[Mask]) -> tuple[list[Mask], int]: ...
     def pin(self, start: int, max_slots: int, max_bytes: int) -> Pinned | None: ...
     def collect(
         self,

@@ -6,11 +6,13 @@ from time import monotonic
 from weakref import WeakValueDictionary
 
 cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 from libcpp.unordered_map cimport unordered_map
+from libcpp.unordered_set cimport unordered_set
 from libcpp.vector cimport vector
 
 from ..protocol.wire cimport put_varint, varint_size
@@ -192,6 +194,17 @@ cdef inline bint is_wanted(const Slot *slot, const unsigned char[::1] allowed, b
         and (allowed is None or slot.table >= allowed.shape[0] or allowed[slot.table])
         and (texts or not slot.flags & TEXT)
     )
+
+
+cdef bint passes_any(bytearray allowed, unordered_set[uint32_t]& tables):
+    """Whether a mask lets any of these tables pass, or does not know them yet."""
+    cdef const char *passes = PyByteArray_AS_STRING(allowed)
+    cdef size_t known = PyByteArray_GET_SIZE(allowed)
+    cdef uint32_t table
+    for table in tables:
+        if table >= known or passes[table]:
+            return True
+    return False
 
 
 cdef enum:                 # the values of `sluice.protocol.content.Content`
@@ -531,6 +544,34 @@ cdef class Ring:
                 rows += extent.rows
                 total += extent.length
         return transactions, entries, rows, total
+
+    def wanted_by(self, int64_t start, int64_t stop, int64_t held, masks):
+        """For which masks [start, stop) may hold something that `collect` gives: (masks, the BEGIN that waits then).
+
+        Conditions on rows are left out, and the texts of statements. ``held`` is the BEGIN that waits for what follows
+        it at ``start``, with nothing else that is wanted before, -1 for none; so is the one that is returned, for the
+        other masks.
+        """
+        cdef unordered_set[uint32_t] tables
+        cdef uint32_t last = 0
+        cdef int64_t sequence
+        cdef Slot *slot
+        self.check(start, stop)
+        self.check(stop, self.next)
+        for sequence in range(start, stop):
+            slot = self.at(sequence)
+            if slot.length == 0 or slot.flags & TEXT:
+                continue
+            if slot.kind == TRANSACTION_BEGIN and held < 0:
+                held = sequence
+            elif slot.kind == TRANSACTION_END and held >= 0 and sequence > held + 1:
+                held = -1
+            elif slot.table == 0 or slot.kind == TRANSACTION_BEGIN or slot.kind == TRANSACTION_END:
+                return list(masks), -1
+            elif slot.table != last:
+                last = slot.table
+                tables.insert(last)
+        return ([mask for mask in masks if passes_any(mask.allowed, tables)] if tables.size() else []), held
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

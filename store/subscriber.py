@@ -62,6 +62,7 @@ class Subscriber:
         self.refused = stored.refused
         self.owner = stored.owner
         self.session: str | None = None
+        self._elsewhere: set[int] = set()
         self._goes_back = False  # it needs the ring from its durable cursor on, as long as that has room
         self._slots: WantedSlots | None = None  # of the ring that it would read
         self._later: WantedSlots | None = None  # of the destination's ring, while it reads another one
@@ -78,6 +79,18 @@ class Subscriber:
     def become(self, state: State) -> None:
         """Go on in a state."""
         self.state, self._slots = state, None
+        self._tell()
+
+    def tell(self, elsewhere: set[int]) -> None:
+        """Be in a set of clients, from here on, whenever it is not served from the ring of the destination."""
+        self._elsewhere = elsewhere
+        self._tell()
+
+    def _tell(self) -> None:
+        if isinstance(self.state, InRing):
+            self._elsewhere.discard(self.client_id)
+        else:
+            self._elsewhere.add(self.client_id)
 
     def move(self, state: State, cursor: Cursor | None, memory: str) -> None:
         """Go on at another place, as one that has just subscribed there; what it was given is forgotten."""
@@ -251,6 +264,13 @@ class Subscriber:
         error = self.state.error if isinstance(self.state, Gone) else None
         return error if isinstance(error, FilterError) else None
 
+    def waits_at(self, shown: int) -> int | None:
+        """Return what `Reading.waits_at` does, when it is given only what the destination's ring will hold."""
+        state = self.state
+        if not isinstance(state, InRing) or self.late or self.snapshots.is_active or state.reading.windows:
+            return None
+        return state.reading.waits_at(shown)
+
     # --- what it was given -------------------------------------------------------------------------------------------
 
     @property
@@ -333,18 +353,21 @@ class Subscriber:
         """Admit calls of this session only."""
         self.session, self._attempt = token, 0
 
-    def enter(self, session: str) -> None:
+    def enter(self, session: str) -> bool:
         """Admit a call of the open session, or of a newer one that an earlier life has opened.
 
-        Raises `StaleSessionError` when a newer session took over, `OwnedError` when that is not the owner's.
+        Return whether earlier calls count no more. Raises `StaleSessionError` when a newer session took over,
+        `OwnedError` when that is not the owner's.
         """
         token, attempt = _attempt(session)
-        if token != self.session:
+        is_newer = token != self.session
+        if is_newer:
             self.require_free()
             self._adopt(token)
         if attempt > self._attempt:  # what earlier attempts were given was not received
-            self._attempt = attempt
+            self._attempt, is_newer = attempt, True
             self.roll_back()
+        return is_newer
 
     def has_given_up(self, session: str) -> bool:
         """Return whether a later get of the session has come before this one."""

@@ -9,6 +9,7 @@ from ..protocol.errors import FilterError, GoneError, SourceChangedError
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from .cursor import Cursor
+from .masks import Mask
 from .ring import Place, Ring
 from .verdicts import Pinned, Verdicts
 
@@ -220,6 +221,11 @@ class WantedSlots:
         self._texts = wanted.texts
         self._mask = None if wanted.tables is None else ring.masks.of(ring, wanted.tables)
         self._verdicts = None if wanted.rows is None else verdicts_of(ring, wanted.rows)
+
+    @property
+    def mask(self) -> Mask | None:
+        """The tables that it is limited to; None if there are other entries, too."""
+        return None if self._texts else self._mask
 
     def chosen(self) -> Chosen:
         """Return it as scans of the ring take it, updated with the tables seen since."""

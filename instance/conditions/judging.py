@@ -43,7 +43,7 @@ class Judging:
                 judging.add_done_callback(partial(self._end, ring, verdicts, pinned))
 
     def _match(self, ring: Ring) -> None:
-        due = [] if ring.masks.is_busy or ring.closed else ring.masks.due(MOST_MATCHED)
+        due = [] if ring.masks.is_busy or ring.closed else ring.masks.due(MOST_MATCHED, len(ring.tables))
         if not due:
             return
         ring.masks.is_busy = True

@@ -1,6 +1,7 @@
 """One destination: the life cycle of its ring, its log, and the parser that fills them."""
 
 import asyncio
+import functools
 import logging
 import threading
 import time
@@ -470,13 +471,14 @@ class Instance(Main):
             self._log_writer.wake()
         self._tend()
 
-    def _tend(self) -> None:
-        self._attempt(self.cursors.advance, time.monotonic())
+    def _tend(self, *, every: bool = False) -> None:
+        """Do what is due after something has come; with ``every`` also what was left for later."""
+        self._attempt(functools.partial(self.cursors.advance, time.monotonic(), every=every))
         for one in (self, *self._open_views):
             one.note_refused()
         self._attempt(self.tend_readers)
         self.judge()
-        self.wake()
+        self.wake_concerned()
 
     def _note_verdicts(self) -> None:
         """Go on with what the conditions on rows of clients have been judged of."""
@@ -515,9 +517,15 @@ class Instance(Main):
 
     def wake(self) -> None:
         """See `Serving.wake`: those of views, too."""
-        super().wake()
         for view in self.views:
-            view.wake()
+            view.cursors.resting.rouse_all()
+        super().wake()
+
+    def wake_concerned(self) -> None:
+        """See `Serving.wake_concerned`: those of views, too."""
+        super().wake_concerned()
+        for view in self.views:
+            view.wake_concerned()
 
     def _note_log(self, problem: str) -> None:
         """Say why the log cannot be written; an empty text when it can be again."""
@@ -548,7 +556,7 @@ class Instance(Main):
             if any(it.client_ids for it in self.cursors.members) or self.catch_up.count:
                 for one in (self, *self._open_views):
                     self._attempt(one.expire)
-                self._tend()
+                self._tend(every=True)
 
 
 def _cause(failure: SluiceError) -> str:

@@ -140,6 +140,8 @@ class Serving(ABC):
         """When that was kept last, of the clients of outputs, on the clock of the calls."""
         self._unstored = asyncio.Event()
         self._changed = asyncio.Event()
+        self._resting: dict[int, set[asyncio.Future[None]]] = {}
+        """What waits for the clients that rest."""
         self._make_ring(0)
 
     @abstractmethod
@@ -765,21 +767,47 @@ class Serving(ABC):
 
     def wake(self) -> None:
         """Make all waiters look again."""
+        self.cursors.resting.rouse_all()
+        self.wake_concerned()
+
+    def wake_concerned(self) -> None:
+        """Make those look again that wait for anything, and of the clients that rest those that were roused."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+        self._wake_roused()
 
-    async def wait(self, seconds: float) -> None:
-        """Wait until something may have changed, at most ``seconds``."""
+    def _wake_roused(self) -> None:
+        for client_id in self.cursors.resting.take_roused():
+            for waiter in self._resting.pop(client_id, ()):
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def wait(self, seconds: float, client_id: int | None = None) -> None:
+        """Wait until something may have changed, at most ``seconds``; for a client only what may concern that."""
         # Without a free reader the next look is soon enough: where many clients wait, each would look at all of them.
         if self.cursors.wants_reader and self.catch_up.turns.has_room:
             self._attempt(self.tend_readers)
         self.judge()
-        changed = self._changed
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if seconds == float("inf") else seconds):
-                await changed.wait()
-        except TimeoutError:
-            return
+                if client_id is not None and self.cursors.rest(client_id):
+                    await self._rest(client_id)
+                else:
+                    await self._changed.wait()
+
+    async def _rest(self, client_id: int) -> None:
+        """Wait until a client is roused."""
+        self._wake_roused()  # others, that something concerns which came just now
+        waiter = asyncio.get_running_loop().create_future()
+        waiters = self._resting.setdefault(client_id, set())
+        waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            waiters.discard(waiter)
+            if not waiters and self._resting.get(client_id) is waiters:
+                del self._resting[client_id]
+                self.cursors.resting.leave(client_id)
 
     async def name_place(self, client_id: int) -> None:
         """Wait until the place where a new client begins has a name, which can be stored.

@@ -130,7 +130,7 @@ class Calls(Destinations):
         del compiled
         if is_new:
             instance.seek_start()
-        instance.wake()
+        instance.wake_concerned()
         await instance.name_place(client_id)
         await instance.flush()
         status = instance.cursors.status(client_id)
@@ -232,7 +232,7 @@ class Calls(Destinations):
         held, position = not instance.has_lost_place(client_id), instance.cursors.status(client_id).position
         instance.cursors.unsubscribe(client_id, by=by_caller(), held=held)
         instance.seek_start()
-        instance.wake()
+        instance.wake_concerned()
         await instance.flush()
         await self.audit(destination, "unsubscribe", client_id, before=position)
 
@@ -288,7 +288,7 @@ class Calls(Destinations):
         token = instance.cursors.open_session(client_id, time.monotonic(), output)
         if output:
             instance.owner_sessions[client_id] = token
-        instance.wake()
+        instance.wake_concerned()
         return token
 
     def status(self, destination: str, client_id: int) -> ClientStatus:
@@ -421,9 +421,9 @@ class Calls(Destinations):
                 until = max(deadline, begun + FIRST_DATA) if waits else deadline
                 if now >= until:
                     return EMPTY
-                await instance.wait(until - now)
+                await instance.wait(until - now, client_id)
             else:
-                await instance.wait(patience - now)
+                await instance.wait(patience - now, client_id)
 
     async def ack(
         self,
@@ -528,7 +528,7 @@ class Calls(Destinations):
         is_served = instance.cursors.go_back(client_id, now=time.monotonic(), session=session)
         if not is_served:
             await self.begin_again(destination)
-        instance.wake()
+        instance.wake_concerned()
         return is_served
 
     async def rollback(
@@ -546,7 +546,7 @@ class Calls(Destinations):
         instance = self._admit(destination, client_id, "rollback", session)
         before = instance.cursors.outstanding(client_id)
         instance.cursors.rollback(client_id, batch_id, now=time.monotonic(), session=session)
-        instance.wake()
+        instance.wake_concerned()
         if forgotten := before - instance.cursors.outstanding(client_id):
             await self.audit(destination, "rollback", client_id, detail=f"{forgotten} outstanding batches")
 

@@ -572,6 +572,46 @@ async def test_newer_session_ends_the_wait_of_the_older(setup: Setup) -> None:
             await waiter
 
 
+@pytest.mark.parametrize("change", ["put", "filter", "seek", "rollback", "session", "unsubscribe", "stop"])
+async def test_one_that_rests_while_others_are_written_to_is_woken_by_what_concerns_it(
+    setup: Setup, change: str
+) -> None:
+    server, begin = setup.server, str(setup.parser.stream.end)
+    await server.subscribe(NAME, CLIENT, filter=r"shop\.users")
+    setup.parser.write(b"user", table=("shop", "users"))
+    given = await server.get_without_ack(NAME, CLIENT)
+    old = server.open_session(NAME, CLIENT)
+    waiter = asyncio.create_task(server.get_without_ack(NAME, CLIENT, timeout=60, session=old))
+    resting = server.instances[NAME].cursors.resting
+    for _ in range(2):  # the first order is of a table that the filter has not met
+        await soon(lambda: CLIENT in list(resting))
+        setup.parser.write(b"order")
+        await asyncio.sleep(0)
+    await soon(lambda: CLIENT in list(resting))
+    if change == "put":
+        setup.parser.write(b"user", table=("shop", "users"))
+    elif change == "filter":
+        await server.subscribe(NAME, CLIENT, filter="")
+        setup.parser.write(b"order")
+    elif change == "seek":
+        await server.seek(NAME, CLIENT, begin)
+    elif change == "rollback":
+        await server.rollback(NAME, CLIENT)
+    elif change == "session":
+        server.open_session(NAME, CLIENT)
+    elif change == "unsubscribe":
+        await server.unsubscribe(NAME, CLIENT)
+    else:
+        await server.stop(NAME)
+    ends = {"session": StaleSessionError, "unsubscribe": NotSubscribedError, "stop": DestinationStoppedError}
+    async with asyncio.timeout(5):
+        if change in ends:
+            with pytest.raises(ends[change]):
+                await waiter
+        else:
+            assert (await waiter).entries == given.entries
+
+
 async def test_stop_ends_every_wait(setup: Setup) -> None:
     await setup.server.subscribe(NAME, CLIENT)
     waiter = asyncio.create_task(setup.server.get_without_ack(NAME, CLIENT, timeout=60))

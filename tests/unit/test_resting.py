@@ -1,0 +1,345 @@
+"""Clients that rest: they are roused for all that a get would give them, and not for what others want."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from sluice.instance.conditions.rows import RowConditions
+from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
+from sluice.protocol.errors import FilterError
+from sluice.protocol.position import Position
+from sluice.store import cursors as module
+from sluice.store.cursors import Cursors
+from sluice.store.ring import Flag, Kind, Ring, Staging
+from sluice.store.segment import SegmentWriter
+from sluice.store.track import TableFilter
+from tests.effort import times
+from tests.waiting import eventually
+
+CLIENTS = st.sampled_from(range(1, 7))
+NAMES = ("one", "two", "three", "four")
+CONDITION = "shop.five: id = 1"
+"""Lets all pass that is put here, once it is judged."""
+FILTERS = ("one", "two,three", "four", "none", "one,four", "")
+
+
+def compile_filter(text: str) -> TableFilter:
+    if text not in COMPILED:
+        names = text.split(",")
+        COMPILED[text] = lambda _schema, table: table in names
+    return COMPILED[text]
+
+
+COMPILED: dict[str, TableFilter] = {}
+
+
+class Stream:
+    """A ring that transactions are put into, and its subscribers."""
+
+    def __init__(self, size: int = 4096) -> None:
+        self.ring = Ring(size, size * 1024)
+        self.writer, self.staging, self.place = SegmentWriter(self.ring.pool), Staging(), 4
+        self.cursors = Cursors(self.ring, epoch=1, compile_filter=compile_filter, compile_where=RowConditions)
+        self.cursors.begin(Position("1", "binlog.000001", 7, 4, 0), None)
+
+    def stage(self, kind: Kind, table: str = "") -> None:
+        """Stage an entry; one without bytes for `ADVANCE`."""
+        ring = self.ring
+        if kind is not Kind.ADVANCE:
+            entry = Entry(entryType=EntryType.ROWDATA)
+            entry.header.schemaName, entry.header.tableName = "shop", table
+            entry.storeValue = RowChange(eventType=EventType.INSERT).SerializeToString()
+            self.writer.write_framed(entry.SerializeToString())
+        file = ring.files.intern(("binlog.000001", 7))
+        self.staging.add_entry(
+            self.writer,
+            kind,
+            table=ring.tables.intern(("shop", table)) if table else 0,
+            rows=int(kind is Kind.ROW_DATA),
+            flags=Flag.BOUNDARY if kind in (Kind.TRANSACTION_END, Kind.ADVANCE, Kind.DDL) else 0,
+            source=ring.sources.intern(("", "1")),
+            file=file,
+            begin=self.place,
+            next_file=file,
+            next_begin=self.place + 10,
+        )
+        self.place += 10
+
+    def transaction(self, *tables: str) -> None:
+        """Put a transaction with a row of each table."""
+        self.stage(Kind.TRANSACTION_BEGIN)
+        for table in tables:
+            self.stage(Kind.ROW_DATA, table)
+        self.stage(Kind.TRANSACTION_END)
+        assert self.ring.put(self.staging)
+
+
+def resting(stream: Stream, *filters: str) -> list[int]:
+    """Subscribe a client with each filter, and let it wait for what comes."""
+    for client_id, text in enumerate(filters):
+        stream.cursors.subscribe(client_id, filter_text=text, start="latest", now=0)
+        assert stream.cursors.get(client_id, now=0) is None
+        assert stream.cursors.rest(client_id)
+    return list(range(len(filters)))
+
+
+def roused(stream: Stream) -> set[int]:
+    stream.cursors.advance(1.0)
+    return stream.cursors.resting.take_roused()
+
+
+def test_a_put_rouses_those_that_want_its_tables() -> None:
+    stream = Stream()
+    stream.transaction("one", "two", "three", "four")
+    resting(stream, "one", "two,three", "four", "one,four", "none")
+    stream.transaction("one", "three")
+    assert roused(stream) == {0, 1, 3}
+    stream.transaction("two")
+    assert roused(stream) == set(), "each is named once"
+    stream.transaction("four")
+    assert roused(stream) == {2}
+
+
+def test_a_table_that_is_new_rouses_all_whose_filters_do_not_know_it() -> None:
+    stream = Stream()
+    stream.transaction("one")
+    first, second = resting(stream, "none", "two")
+    stream.transaction("two")
+    assert roused(stream) == {first, second}
+    assert stream.cursors.get(first, now=1) is None
+    assert stream.cursors.get(second, now=1) is not None
+    assert stream.cursors.rest(first)
+    stream.transaction("two")
+    assert roused(stream) == set()
+
+
+def test_the_end_of_a_transaction_rouses_whoever_has_a_part_of_it() -> None:
+    stream = Stream()
+    stream.transaction("one", "two")
+    part, none = resting(stream, "one", "none")
+    stream.stage(Kind.TRANSACTION_BEGIN)
+    stream.stage(Kind.ROW_DATA, "one")
+    assert stream.ring.put(stream.staging)
+    assert roused(stream) == {part}
+    assert stream.cursors.get(part, now=1) is not None
+    assert not stream.cursors.rest(part), "another one waits for the transaction as a whole"
+    stream.stage(Kind.TRANSACTION_END)
+    assert stream.ring.put(stream.staging)
+    assert roused(stream) == set()
+    assert stream.cursors.get(part, now=1) is not None
+    assert stream.cursors.get(none, now=1) is None
+
+
+def test_one_that_came_into_the_midst_of_a_transaction_rests_by_itself_only() -> None:
+    stream = Stream()
+    stream.transaction("one", "two")
+    resting(stream, "one")
+    stream.stage(Kind.TRANSACTION_BEGIN)
+    stream.stage(Kind.ROW_DATA, "two")
+    assert stream.ring.put(stream.staging)
+    assert roused(stream) == set()
+    stream.cursors.subscribe(7, filter_text="one", start="latest", now=0)
+    assert stream.cursors.get(7, now=0) is None
+    assert not stream.cursors.rest(7), "it is given the END, and the other one is not"
+    stream.cursors.unsubscribe(0)
+    assert stream.cursors.rest(7)
+    stream.stage(Kind.TRANSACTION_END)
+    assert stream.ring.put(stream.staging)
+    assert roused(stream) == {0, 7}
+    assert stream.cursors.get(7, now=0) is not None
+
+
+def test_a_full_ring_rouses_all() -> None:
+    stream = Stream(4)
+    stream.transaction("one", "two")
+    (client,) = resting(stream, "one")
+    stream.cursors.advance(0.0)
+    stream.stage(Kind.TRANSACTION_BEGIN)
+    for _ in range(6):
+        stream.stage(Kind.ROW_DATA, "two")
+    with ThreadPoolExecutor(1) as thread:
+        putting = thread.submit(stream.ring.put, stream.staging)
+        try:
+            eventually(lambda: stream.ring.waiting)
+            assert roused(stream) == {client}
+            assert stream.cursors.get(client, now=1) is not None, "the BEGIN, so that there is room"
+        finally:
+            stream.ring.close()
+        assert putting.result() is False
+
+
+@pytest.mark.parametrize("change", ["select", "seek", "session", "unsubscribe", "fall_out", "rollback", "expire"])
+def test_what_changes_about_a_client_rouses_it_alone(change: str) -> None:
+    stream, now = Stream(), 2.0
+    stream.transaction("one", "two")
+    changed, _ = resting(stream, "one", "one")
+    cursors = stream.cursors
+    if change == "select":
+        cursors.subscribe(changed, filter_text="two", now=now)
+    elif change == "seek":
+        cursors.seek(changed, "latest", memory="", now=now)
+    elif change == "session":
+        cursors.open_session(changed, now)
+    elif change == "unsubscribe":
+        cursors.unsubscribe(changed)
+    elif change == "fall_out":
+        cursors.fall_out(changed, FilterError("refused"))
+    elif change == "rollback":
+        cursors.rollback(changed, now=now)
+    else:
+        cursors.subscribe(changed, filter_text="one", expire_after=1, now=now)
+    assert cursors.resting.take_roused() == {changed}
+
+
+def test_one_that_rests_is_on_a_call_and_does_not_expire() -> None:
+    stream = Stream()
+    stream.transaction("one")
+    waits, left = resting(stream, "one", "two")
+    for client_id, text in ((waits, "one"), (left, "two")):
+        stream.cursors.subscribe(client_id, filter_text=text, expire_after=10, now=0)
+    assert stream.cursors.rest(waits)
+    assert stream.cursors.expire(11.0) == [left]
+    assert stream.cursors.client_ids == [waits]
+
+
+def test_of_many_clients_the_places_are_moved_on_a_little_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FEW", 2)
+    stream = Stream()
+    stream.transaction("one", "two")
+    clients = resting(stream, *["one"] * 12)
+    stream.cursors.advance(0.0)
+    before = stream.ring.first
+    stream.transaction("two")
+    assert roused(stream) == set()
+    assert stream.ring.first == before, "it is not worth while yet"
+    status = stream.cursors.status(clients[0])
+    assert status.acked == str(stream.cursors.position_before(stream.ring.next)), "what is shown is as always"
+    for _ in range(4):
+        stream.transaction("two")
+    assert roused(stream) == set()
+    assert stream.ring.first == stream.ring.next, "for as many slots as there are clients all are looked at"
+    stream.transaction("two")
+    stream.cursors.advance(1.0, every=True)
+    assert stream.ring.first == stream.ring.next
+
+
+class RestingMachine(RuleBasedStateMachine):
+    """Of all that rest, and are not named as roused, none may be given anything."""
+
+    @initialize(few=st.sampled_from([0, 32]), at_once=st.booleans())
+    def start(self, few: int, at_once: bool) -> None:
+        self.few, module.FEW = module.FEW, few
+        self.stream = Stream(64)
+        if not at_once:
+            self.stream.ring.masks.room = 0
+        self.cursors = self.stream.cursors
+
+    def teardown(self) -> None:
+        if hasattr(self, "few"):
+            module.FEW = self.few
+
+    @rule(
+        kinds=st.lists(
+            st.sampled_from([Kind.TRANSACTION_BEGIN, Kind.TRANSACTION_END, Kind.ADVANCE, Kind.DDL, *NAMES]),
+            min_size=1,
+            max_size=6,
+        ),
+        looks=st.booleans(),
+    )
+    def put(self, kinds: list[Kind | str], looks: bool) -> None:
+        """Put entries in any order, also one that no source has."""
+        if len(self.stream.ring) + len(kinds) > 60:
+            return
+        for kind in kinds:
+            if isinstance(kind, Kind):
+                self.stream.stage(kind)
+            else:
+                self.stream.stage(Kind.ROW_DATA, kind)
+        assert self.stream.ring.put(self.stream.staging)
+        if looks:
+            self.cursors.advance(1.0)
+
+    @rule(every=st.booleans())
+    def advance(self, every: bool) -> None:
+        self.cursors.advance(1.0, every=every)
+
+    @rule(
+        client_id=CLIENTS,
+        text=st.sampled_from(FILTERS),
+        where=st.sampled_from(["", CONDITION]),
+        latest=st.booleans(),
+    )
+    def subscribe(self, client_id: int, text: str, where: str, latest: bool) -> None:
+        start = "latest" if latest else "earliest"
+        self.cursors.subscribe(client_id, filter_text=text, where=where, start=start, now=1)
+
+    @rule()
+    def judge(self) -> None:
+        """Let the threads be done that match tables and judge rows."""
+        ring = self.stream.ring
+        for due in ring.masks.due(1_000_000, len(ring.tables)):
+            due.mask.take(due, due.mask.match(due.start, due.tables))
+        for verdicts in ring.verdicts.values():
+            pinned = ring.pin(verdicts.next, 100, 1_000_000)
+            if pinned is not None:
+                verdicts.judge.judge(pinned)
+                verdicts.take(pinned)
+
+    @rule(client_id=CLIENTS, limit=st.integers(0, 3))
+    def get(self, client_id: int, limit: int) -> None:
+        if client_id in self.cursors.client_ids:
+            self.cursors.get(client_id, max_entries=limit, now=1)
+
+    @rule(client_id=CLIENTS)
+    def rest(self, client_id: int) -> None:
+        self.cursors.rest(client_id)
+
+    @rule(client_id=CLIENTS, last=st.booleans())
+    def ack(self, client_id: int, last: bool) -> None:
+        marks = self.cursors.status(client_id).marks if client_id in self.cursors.client_ids else []
+        if marks and last:
+            place = self.cursors.place_after(client_id, marks[-1])
+            assert place is not None
+            assert place.position is not None
+            self.cursors.ack_to(client_id, place.position, now=1)
+        elif marks:
+            self.cursors.ack(client_id, marks[0], now=1)
+
+    @rule(client_id=CLIENTS, one=st.booleans())
+    def rollback(self, client_id: int, one: bool) -> None:
+        marks = self.cursors.status(client_id).marks if client_id in self.cursors.client_ids else []
+        if marks:
+            self.cursors.rollback(client_id, marks[0] if one else None, now=1)
+
+    @rule(client_id=CLIENTS, latest=st.booleans())
+    def seek(self, client_id: int, latest: bool) -> None:
+        if client_id in self.cursors.client_ids:
+            self.cursors.seek(client_id, "latest" if latest else "earliest", memory="", now=1)
+
+    @rule()
+    def store(self) -> None:
+        self.cursors.end_store(self.cursors.take_changes(), durable=True)
+
+    @rule(client_id=CLIENTS)
+    def unsubscribe(self, client_id: int) -> None:
+        if client_id in self.cursors.client_ids:
+            self.cursors.unsubscribe(client_id)
+
+    @rule()
+    def name(self) -> None:
+        self.cursors.resting.take_roused()
+
+    @invariant()
+    def whose_get_gives_something_is_roused(self) -> None:
+        if not hasattr(self, "cursors"):
+            return
+        self.cursors.resting.look()
+        for client_id in self.cursors.resting:
+            assert self.cursors.get(client_id, now=1) is None
+
+
+TestResting = RestingMachine.TestCase
+TestResting.settings = settings(max_examples=times(100, 3000), stateful_step_count=40, deadline=None)

@@ -3,14 +3,16 @@
 import importlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...protocol.errors import ConfigError
 from .kafka.settings import KafkaSettings
 from .kafka.translation import names as kafka_names
-from .routing import Having, Name
 from .settings import Output, OutputSettings
 from .target import Complaints, Report, Target
+
+if TYPE_CHECKING:
+    from .routing import Having, Name  # compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Checks(Protocol):
     def complaints(self, output: Output) -> Complaints:
         """Say what of the configuration has no effect. Raises ConfigError for what cannot be used."""
 
-    def doubts(self, output: Output, tables: Collection[Name], having: Having) -> list[str]:
+    def doubts(self, output: Output, tables: "Collection[Name]", having: "Having") -> list[str]:
         """Say what of the configuration does nothing with the tables that there are; ``having``: with a column."""
 
 
@@ -61,7 +63,7 @@ def complaints(output: Output) -> Complaints:
     return found._replace(unknown=[*output.unknown, *found.unknown])
 
 
-def doubts(output: Output, tables: Collection[Name], having: Having) -> list[str]:
+def doubts(output: Output, tables: "Collection[Name]", having: "Having") -> list[str]:
     """Say what of an output's configuration does nothing with the tables of its destination.
 
     ``having`` gives those that have a column. Raises as that does.

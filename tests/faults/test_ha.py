@@ -144,6 +144,42 @@ def test_the_server_that_takes_over_knows_the_tables_of_the_former_one(
     assert "asking the source for all tables" not in second.log_file.read_text()
 
 
+@pytest.mark.extended
+def test_the_server_that_takes_over_reads_a_password_that_was_changed_meanwhile(
+    tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    pair, secret, user = Pair(tmp_path, own_zookeeper.hosts, mariadb118, schema), tmp_path / "secret", f"u_{schema}"
+    secret.write_text("Before-7Kx\n")
+    root(mariadb118, f"CREATE USER '{user}'@'%' IDENTIFIED BY 'Before-7Kx'")
+    root(mariadb118, f"GRANT SELECT, REPLICATION SLAVE, BINLOG MONITOR ON *.* TO '{user}'@'%'")
+    with ExitStack() as stack:
+        for server in pair.servers:
+            server.configure(
+                NAME,
+                canal__instance__master__address=f"{mariadb118.host}:{mariadb118.port}",
+                canal__instance__dbUsername=user,
+                canal__instance__dbPasswordFile=secret,
+                canal__instance__filter__regex=f"{schema}\\\\..*",
+            )
+            stack.enter_context(server)
+        first = pair.active()
+        assert call(first, "subscribe").status == 200
+        pair.insert(1)
+        assert read(first, 1)[0] == [1]
+        root(mariadb118, f"ALTER USER '{user}'@'%' IDENTIFIED BY 'After-7Kx'")
+        secret.write_text("After-7Kx\n")
+        first.kill()
+        pair.insert(2)
+        assert read(pair.active(), 2)[0] == [1, 2]
+        assert not any("-7Kx" in it for it in first.log_file.read_text().splitlines())
+
+
+def root(server: Server, sql: str) -> None:
+    with server.connect(user="root", password="") as connection, connection.cursor() as cursor:
+        cursor.execute(sql)
+
+
 def test_other_server_goes_on_from_the_durable_cursor_when_the_active_one_is_killed(
     pair: Pair, own_zookeeper: ZooKeeper
 ) -> None:

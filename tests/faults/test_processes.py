@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import urllib3
 from sluice.client_sdk import Client
 from sluice.server.credentials import Credentials, Grant
 from sluice.server.logins import FREE_FAILURES
+from tests import certificates
 from tests.conftest import Database
 from tests.faults.harness import Sluice
 from tests.servers import Server
@@ -146,6 +148,24 @@ def test_failed_logins_count_together(several: Sluice) -> None:
         assert max(failed) < FREE_FAILURES <= sum(failed)
         eventually(lambda: log_in(2, "correct horse") == 201, "the end of the wait")
         assert [log_in(it, "wrong") for it in range(COUNT)] == [401] * COUNT
+
+
+@pytest.mark.extended
+def test_each_process_serves_a_renewed_certificate(several: Sluice, tmp_path: Path) -> None:
+    cert, key = certificates.make(tmp_path)
+    (tmp_path / "new").mkdir()
+    renewed = certificates.make(tmp_path / "new")
+    with (several.conf / "canal.properties").open("a") as file:
+        file.write(f"sluice.http.tlsCert = {cert}\nsluice.http.tlsKey = {key}\n")
+
+    def served() -> list[str]:
+        return [ssl.get_server_certificate(("127.0.0.1", several.port + it)).strip() for it in range(COUNT)]
+
+    with several:
+        assert served() == [cert.read_text().strip()] * COUNT
+        for old, new in zip((cert, key), renewed, strict=True):
+            new.replace(old)
+        eventually(lambda: served() == [cert.read_text().strip()] * COUNT, "the renewed certificate")
 
 
 @pytest.mark.extended

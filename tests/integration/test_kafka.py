@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -267,6 +268,17 @@ async def test_a_table_whose_name_no_topic_can_have_is_an_error_until_it_is_mapp
     await setup.restart(dynamic_topic=r".*\..*", on_invalid_topic="map")
     setup.topic = "shop_x_y_rm-9e6f6068"
     assert await setup.delivered() == [[0]]
+
+
+async def test_a_table_that_is_mapped_to_a_topic_is_there_once_with_transactions(setup: Setup) -> None:
+    settings = {"dynamic_topic": r".*\..*", "on_invalid_topic": "map", "transactional": True}
+    await setup.start(transactional_id=setup.topic, **settings)
+    setup.source.put(2, table="a b;c")
+    await soon(lambda: not setup.clients()[0].lag.entries)
+    await setup.restart(transactional_id=setup.topic, **settings)
+    setup.source.put(1, table="a b;c")
+    setup.topic = "shop_a_b_c-" + hashlib.sha256(b"shop.a b;c").hexdigest()[:8]
+    assert await setup.delivered() == [[0, 1, 2]]
 
 
 async def test_an_invalid_topic_is_an_error_whoever_says_so(setup: Setup) -> None:

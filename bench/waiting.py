@@ -84,6 +84,7 @@ def summary(name: str, runs: list[Run], anchor: list[Run]) -> Case:
         "cpu_s_per_mrow": cpu(runs),
         "peak_mb": peaks(runs),
         "rows": runs[0].rows,
+        "seconds": round(statistics.median(one.seconds for one in runs), 1),
         "repeats": [round(one) for one in costs],
     }
 

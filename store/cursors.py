@@ -906,10 +906,7 @@ class Cursors:
         return len(self._subscriber(client_id).marks)
 
     def rest(self, client_id: int) -> bool:
-        """Let a client that waits rest until `resting` names it; False if it has to look whenever something changes.
-
-        It may look at once if the former holds of something that has come meanwhile.
-        """
+        """Let a client that waits rest until `resting` names it; False if it has to look whenever something changes."""
         subscriber = self._subscribers.get(client_id)
         if subscriber is None:
             return False

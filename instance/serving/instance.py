@@ -376,7 +376,15 @@ class Instance(Main):
         await self.begin_anew(self.running_parser())
 
     async def begin_anew(self, parser: Parser, prepare: Callable[[], None] = lambda: None) -> None:
-        """End the stream, and begin it where the clients are; ``prepare`` is called between, in another thread."""
+        """End the stream, and begin it where the clients are; ``prepare`` is called between, in another thread.
+
+        Raises NotStoredError while cursors cannot be stored, and then changes nothing: what has ended could not begin.
+        """
+        for one in (self, *self._open_views):
+            await one.flush()
+        await self._begin_anew(parser, prepare)
+
+    async def _begin_anew(self, parser: Parser, prepare: Callable[[], None] = lambda: None) -> None:
         earlier, views, served = self.cursors, self.views, self._open_views
         try:
             await self._end(parser, "starting")
@@ -446,7 +454,7 @@ class Instance(Main):
         goes_on = self.goes_on_in_ring(is_another=is_another)
         self.config = config
         if not goes_on:
-            await self.begin_anew(parser)
+            await self._begin_anew(parser)
             return
         for cursors in self.cursors.members:
             cursors.leave_readers()

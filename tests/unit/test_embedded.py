@@ -1,6 +1,7 @@
 """The embedded server: waiting for batches, sessions, durable acks, and what a restart keeps."""
 
 import asyncio
+import errno
 import json
 import math
 import threading
@@ -827,6 +828,29 @@ async def test_cursors_are_stored_in_the_next_period_after_an_unforeseen_failure
         await soon(lambda: setup.server.destination_status(NAME).error)
     await soon(lambda: batch.to in (tmp_path / NAME / "meta.dat").read_text())
     await soon(lambda: not setup.server.destination_status(NAME).error)
+
+
+async def test_a_stream_does_not_begin_again_while_cursors_cannot_be_stored(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk it would end, and not begin; then nothing would start it when there is room again."""
+    await setup.server.subscribe(NAME, CLIENT)
+    setup.parser.write(b"one")
+    batch = await setup.server.get_without_ack(NAME, CLIENT)
+    await setup.server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+
+    async def fails(*_: object) -> None:
+        raise OSError(errno.EFBIG, "File too large")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(setup.server.instances[NAME]._meta, "write", fails)
+        with pytest.raises(NotStoredError, match="File too large"):
+            await setup.server.begin_again(NAME)
+    assert setup.server.destination_status(NAME).state == "running"
+    setup.parser.write(b"two")
+    assert (await setup.server.get_without_ack(NAME, CLIENT)).to != batch.to
+    await setup.server.begin_again(NAME)
+    assert setup.server.destination_status(NAME).state == "running"
 
 
 async def test_durable_acks_that_come_together_share_writes(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ class TestNoticing:
         await backups.compare(NAME, 8, 110, "")
         assert caplog.messages == []
         assert await backups.compare(NAME, 9, 20, "10.0.0.2:11111") == ""
-        assert "had lost what it had in epoch 8, and epoch 9 has begun" in caplog.text
+        assert "had lost the data of epoch 8, and epoch 9 has begun" in caplog.text
         await backups.compare(NAME, 10, 21, "10.0.0.2:11111")
         assert len(caplog.messages) == 1
 

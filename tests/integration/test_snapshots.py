@@ -667,7 +667,7 @@ async def test_a_table_without_a_key_that_is_too_large_is_refused_or_pauses_the_
         assert sum(bag.rows.values()) == 100
         many = await started(server, schema, "keyless", where={table: "a <> 7"})
         await bag.until(lambda: many.is_paused)
-        assert many.error.endswith("give it a key, or raise that. Then resume it")
+        assert many.error.endswith("Give it a key, or raise that limit. Then resume it")
         mysql97.query(f"DELETE FROM {table} WHERE a > 0")
         await server.pause_snapshot(NAME, CLIENT, many.snapshot_id, is_paused=False)
         await bag.until(lambda: many.is_done)

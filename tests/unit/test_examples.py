@@ -117,7 +117,7 @@ from pathlib import Path
 from sluice.server.config import Configuration
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.outputs.outputs import Outputs
-from sluice.server.outputs.registry import make
+from sluice.server.outputs.registry import doubts, make
 from tests.source import Source
 from tests.waiting import soon
 
@@ -151,6 +151,8 @@ async def deliver(count):
 
 asyncio.run(deliver(2))
 asyncio.run(deliver(1))
+(output,) = configuration.outputs("example")
+print(doubts(output, [("shop", "goods")], lambda _: ()))
 """
 
 
@@ -202,7 +204,7 @@ def test_a_source_is_a_folder_and_a_line_in_each_of_two_registries(tmp_path: Pat
 
 def test_an_output_is_a_folder_and_a_line_in_the_registry(tmp_path: Path) -> None:
     folder = changed(tmp_path / "sources", "add_an_output.patch")
-    assert run(OUTPUT, folder) == ["copy running 2 ['0', '1']", "copy running 1 ['0', '1', '2']"]
+    assert run(OUTPUT, folder) == ["copy running 2 ['0', '1']", "copy running 1 ['0', '1', '2']", "[]"]
 
 
 def test_a_format_is_a_file_a_line_in_the_registry_and_one_in_the_documentation(tmp_path: Path) -> None:

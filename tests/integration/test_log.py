@@ -349,7 +349,7 @@ async def test_a_protected_client_keeps_what_it_needs_and_one_that_is_not_is_gon
         assert server.status(NAME, 1002).state == "gone"
         assert server.status(NAME, 1002).position == place
         await server.seek(NAME, 1002, "oldest")
-        assert server.status(NAME, 1002).position == str(begin)
+        assert Position.parse(server.status(NAME, 1002).position) <= begin, "the source may have more than the log"
         found = await take(server, 1, 1002)
         found += await take(server, 502 - found[-1], 1002)
         assert found == list(range(found[0], 503))

@@ -169,7 +169,7 @@ class Registry:
 
     def _read(self) -> float | None:
         """Read the nodes, and take the turn if it is free; return after how many seconds to do so again."""
-        self._zookeeper.sync("/")
+        self._result(self._zookeeper.sync_async("/"))
         urls = self._urls()
         running = self._find(running_node(self._destination))
         servers = tuple(url for url in urls.values() if url)
@@ -179,9 +179,9 @@ class Registry:
 
     def _urls(self) -> dict[str, str]:
         """Return the URLs of the live servers by address; Canal's own have none."""
-        if self._zookeeper.exists(SERVERS, self._changed) is None:
+        if self._result(self._zookeeper.exists_async(SERVERS, self._changed)) is None:
             return {}
-        names = sorted(self._zookeeper.get_children(SERVERS, self._changed))
+        names = sorted(self._result(self._zookeeper.get_children_async(SERVERS, self._changed)))
         return {name: _text(self._find(f"{SERVERS}/{name}"), "url") for name in names}
 
     def _compete(self) -> float | None:
@@ -195,9 +195,8 @@ class Registry:
                 return wait
             data = {"active": True, "address": self._address(), "clientId": self._client_id}
             try:
-                self._zookeeper.create(
-                    path, json.dumps(data, separators=(",", ":")).encode(), ephemeral=True, makepath=True
-                )
+                text = json.dumps(data, separators=(",", ":")).encode()
+                self._result(self._zookeeper.create_async(path, text, ephemeral=True, makepath=True))
             except kazoo.NodeExistsError:
                 logger.debug("another consumer was faster at %s", path)
             node, owner = self._find_owned(path)
@@ -208,22 +207,26 @@ class Registry:
             logger.info("told to give up the turn of client %d", self._client_id)
             self._held_off = time.monotonic() + HOLD_OFF
             self._change(turn=None)
-            self._zookeeper.delete(path)
+            self._result(self._zookeeper.delete_async(path))
             return HOLD_OFF
         if self.seen.turn is None:
             self._turns += 1
             self._change(turn=self._turns)
         return None
 
+    def _result(self, asked: Any) -> Any:
+        """Return what ZooKeeper answers: without a connection a call would wait until there is one, maybe for ever."""
+        return asked.get(timeout=self._timeout)
+
     def _find(self, path: str) -> dict[str, Any] | None:
         return self._find_owned(path)[0]
 
     def _find_owned(self, path: str) -> tuple[dict[str, Any] | None, int]:
         """Return the object in a node, and the session that owns it; the node is watched, also while there is none."""
-        if self._zookeeper.exists(path, self._changed) is None:
+        if self._result(self._zookeeper.exists_async(path, self._changed)) is None:
             return None, 0
         try:
-            data, stat = self._zookeeper.get(path)
+            data, stat = self._result(self._zookeeper.get_async(path))
         except kazoo.NoNodeError:
             return None, 0
         try:

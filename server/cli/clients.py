@@ -138,7 +138,7 @@ def _add_commands_about_batches(commands: Any) -> None:
         "place",
         metavar="PLACE",
         help="a position; FILE:OFFSET or a GTID set of the source; a time (2026-01-31T12:00); earliest: the oldest"
-        " stored change; oldest: the oldest change that the source has; or latest",
+        " stored change; oldest: the oldest change that Sluice or the source still has; or latest",
     )
     add_server(seek)
 

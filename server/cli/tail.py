@@ -71,8 +71,8 @@ def add_commands(commands: Any) -> None:
         type=_start,
         default="latest",
         metavar="START",
-        help="latest (default); earliest, the oldest stored change; oldest, the oldest change that the source has; a"
-        " position; or a time, which is local if it names no zone: '2026-11-21 07:30', 2026-11-21T07:30Z",
+        help="latest (default); earliest, the oldest stored change; oldest, the oldest change that Sluice or the source"
+        " still has; a position; or a time, which is local if it names no zone: '2026-11-21 07:30', 2026-11-21T07:30Z",
     )
     tail.add_argument("--limit", type=positive, metavar="N", help="stop after N rows, messages or statements")
     tail.add_argument(

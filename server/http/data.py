@@ -191,9 +191,9 @@ class Subscription(BaseModel):
     )
     start: Start | SnapshotStart | str = Field(
         default="earliest",
-        description="Where a new client starts: the `earliest` stored change, the `oldest` change that the source has,"
-        " the `latest`, a position, or a time. With a `snapshot` it also gets the current rows of tables, between the"
-        " changes. A client that has a cursor resumes there.",
+        description="Where a new client starts: the `earliest` stored change, the `oldest` change that Sluice or the"
+        " source still has, the `latest`, a position, or a time. With a `snapshot` it also gets the current rows of"
+        " tables, between the changes. A client that has a cursor resumes there.",
     )
     expireAfter: int | None = Field(  # noqa: N815
         default=None,
@@ -226,8 +226,8 @@ class Seek(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"start": "latest"}]})
 
     start: Start | str = Field(
-        description="Where it resumes: the `earliest` stored change, the `oldest` change that the source has, the"
-        " `latest`, a position, or a time."
+        description="Where it resumes: the `earliest` stored change, the `oldest` change that Sluice or the source"
+        " still has, the `latest`, a position, or a time."
     )
 
 

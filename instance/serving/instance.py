@@ -353,7 +353,8 @@ class Instance(Main):
         """Give rows that were in quarantine to the clients that have passed their places; return which, by place.
 
         The others get them in their places: the stream begins again where the clients are, as after a restart. Raises
-        SluiceError and OSError; when it cannot begin, it is stopped.
+        SluiceError and OSError; when it cannot begin, it is stopped. After a NotStoredError it goes on, and the rows
+        that were given come again with the next try.
         """
         await asyncio.to_thread(keep_late, self._quarantine, rows)
         await self._switch.end()  # last: from here on no other one can begin before nothing is read

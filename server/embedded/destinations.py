@@ -125,9 +125,9 @@ class Destinations:
         """Raises FencedError when another process of this server has the destination; to be set at the start."""
         self._load = load
         self._unusable: dict[str, str] = {}
+        """Why the files of destinations, as they are now, cannot be used."""
         self.refused_certificate = ""
         """See `DestinationStatus.refused_certificate`."""
-        """Why the files of destinations, as they are now, cannot be used."""
         self._make_parser = make_parser
         self._locks: dict[str, asyncio.Lock] = {}
         self._tails: dict[str, Tail] = {}

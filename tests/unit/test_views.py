@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +20,7 @@ from sluice.protocol.errors import (
     ConfigError,
     DestinationStoppedError,
     FilterError,
+    NotStoredError,
     PurgedError,
     SluiceError,
     UnknownDestinationError,
@@ -409,6 +411,29 @@ async def test_rows_from_quarantine_come_to_clients_of_views_that_have_passed_th
     await running.server.stop(VIEW)
     await running.start(VIEW)
     assert await running.take() == []
+
+
+async def test_a_destination_runs_on_when_late_rows_cannot_be_noted(
+    running: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = running.parser.stream.position(1)
+    running.write("orders", b"one")
+    for name in (MAIN, VIEW):
+        await running.take(name)
+    rows = LateRows(place, "shop", "orders", b"\x12\x04late", 1, 1000, b"\x04\x01")
+
+    async def fails(*_: object) -> None:
+        raise OSError(errno.EFBIG, "File too large")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running.server._known_main(MAIN)._meta, "write", fails)
+        with pytest.raises(NotStoredError, match="File too large"):
+            await running.server._known_main(MAIN).redeliver([rows])
+    assert running.server.destination_status(MAIN).state == "running"
+    assert await running.server._known_main(MAIN).redeliver([rows]) == {str(place): [CLIENT]}
+    for name in (MAIN, VIEW):
+        assert await running.take(name) == [b"late"]
+        assert await running.take(name) == []
 
 
 async def test_late_rows_of_a_view_are_still_known_after_a_restart(running: Setup) -> None:

@@ -362,7 +362,7 @@ def read(kafka: Kafka, topic: str, url: str, seconds: float) -> list[bytes]:
     ("seed", "transactions", "seconds"),
     [
         pytest.param(1, times(300, 800), 60, marks=pytest.mark.timeout(600)),
-        pytest.param(2, 130_000, 1800, marks=[pytest.mark.extended, pytest.mark.timeout(7200)]),
+        pytest.param(2, 130_000, 1800, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
     ],
 )
 @pytest.mark.parametrize("name", ["mysql97", pytest.param("mariadb118", marks=pytest.mark.extended)])

@@ -18,7 +18,6 @@ from ..protocol.errors import (
     BadPositionError,
     FilterError,
     GapError,
-    GoneError,
     NotSubscribedError,
     PurgedError,
     SluiceError,
@@ -33,9 +32,10 @@ from .batch import UNMARKED, Batch, LateRows, Part, Range, RangeLimits
 from .cursor import Changes, Cursor, StoredClient
 from .log.log import Log
 from .moves import By, Gate, Move, MoveState, Reason
-from .patience import Pace, Turns, replaceable
+from .patience import Turns
 from .reading import Mark, Reading
 from .resting import Resting
+from .retention import Look, Retention
 from .ring import Collected, Flag, Ring
 from .side import gaps_batch, rows_batch
 from .snapshot import Chunk, Given, Snapshot, TableProgress, Window, Wish
@@ -46,11 +46,6 @@ from .subscriber import Subscriber
 from .track import RowFilter, TableFilter, Track, Wanted
 
 IDS_PER_EPOCH = 10**9
-FEW = 32
-"""Subscribers that are all looked at after each put. More are looked at together, once for as many slots: what they do
-not want is passed over, and freed, a little later ..."""
-SHARE = 8
-"""... and at the latest when this part of the ring was put."""
 MAX_CONDITIONS = 16
 """Different conditions on rows that clients of a destination, and of each view, may have: all that is stored is judged
 by each of them."""
@@ -58,55 +53,21 @@ CONDITIONS_OF_TOKEN = 4
 """How many of them those may have that a token has created."""
 NOBODY = By()
 """Moves of places that nobody asked for are made by the server itself."""
-LOG = -(1 << 16)
-"""What stands for the log among the keys of clients, which are from -32768 up: see `Cursors.key`."""
-
-
-@dataclass(slots=True)
-class _Look:
-    """When all subscribers of a destination were looked at last."""
-
-    next: int = 0
-    """The slot that was the next one to be put."""
-    bytes: int = 0
-    """That were put until then."""
-
-    def is_due(self, ring: Ring, subscribers: int) -> bool:
-        """Return whether it is time to look at all of so many."""
-        return (
-            not self.next
-            or ring.waiting
-            or ring.next - self.next >= min(subscribers - FEW, ring.size // SHARE)
-            or ring.put_bytes - self.bytes >= ring.memory // SHARE
-        )
-
-    def take(self, ring: Ring) -> None:
-        """Look at all of them now."""
-        self.next, self.bytes = ring.next, ring.put_bytes
 
 
 @dataclass(slots=True)
 class _Shared:
     """What a destination and its views have in common."""
 
-    track: Stream
-    pace: Pace
-    keeps: bool
-    """The last transactions stay in the ring, unless they have GTIDs."""
+    retention: Retention
     next_id: int = 1
     last_session: int = 0
     members: "list[Cursors]" = field(default_factory=list)
     """The destination and the views that are served."""
-    subscribers: dict[int, Subscriber] = field(default_factory=dict)
-    """Of all of them, by `Cursors.key`."""
-    followed: _Look = field(default_factory=_Look)
-    """When they were moved on over what they do not want, ..."""
-    freed: _Look = field(default_factory=_Look)
-    """... and when what nobody needs was freed."""
+    followed: Look = field(default_factory=Look)
+    """When the subscribers were moved on over what they do not want."""
     views: int = 0
     """How many have ever joined."""
-    elsewhere: Mapping[int, Cursor] = field(default_factory=dict)
-    """The protected clients that are not served here: another server serves them, or their view is stopped."""
 
     def raise_to(self, epoch: int) -> None:
         """Give no id from here on that may have been given in an epoch before this one."""
@@ -153,12 +114,13 @@ class Cursors:
         """The epoch of this life of the destination; see `epoch` for what is stored."""
         self.late: dict[str, LateRows] = {}
         """Rows for the clients that have passed their place, by its text."""
-        self._shared = (
-            main.shared if main is not None else _Shared(Stream(ring, catches_up=catches_up), Pace(detach_after), keeps)
-        )
+        if main is not None:
+            self._shared = main.shared
+        else:
+            self._shared = _Shared(Retention(Stream(ring, catches_up=catches_up), detach_after, keeps=keeps))
         self._shared.raise_to(epoch)
-        self.track = self._shared.track
-        self._detach_after = detach_after
+        self._retention = self._shared.retention
+        self.track = self._retention.track
         self._expire_after = expire_after
         self._compile_filter = compile_filter
         self._passes = passes
@@ -205,9 +167,9 @@ class Cursors:
         """End a view: from here on it holds nothing of the ring."""
         self._shared.members.remove(self)
         for client_id in self._subscribers:
-            del self._shared.subscribers[self.key(client_id)]
-        self._hold()
-        self._free()
+            del self._retention.subscribers[self.key(client_id)]
+        self._retention.hold()
+        self._retention.free()
 
     # --- the stream --------------------------------------------------------------------------------------------------
 
@@ -242,23 +204,25 @@ class Cursors:
     def advance(self, now: float, *, every: bool = False) -> None:
         """Look at what was put: attach those that waited for it, move idle subscribers on, free what can be freed.
 
-        That is done for all members. Of many subscribers (`FEW`) those that are in the ring are moved on a little
-        later; with ``every`` at once, and those that rest are looked at, too.
+        That is done for all members. If there are many (`Retention.has_many`), those that are in the ring are moved on
+        a little later; with ``every`` at once, and those that rest are looked at, too.
         """
-        shared = self._shared
+        followed, retention = self._shared.followed, self._retention
         for member in self.members:
             member.resting.look()  # before anything is freed
-        if not (every or shared.pace.running or shared.followed.is_due(self.ring, len(shared.subscribers))):
+        if not (every or retention.pace.running or followed.is_due(self.ring, len(retention.subscribers))):
             for member in self.members:
                 member.follow_elsewhere()
             return
-        shared.followed.take(self.ring)
+        followed.take(self.ring)
         for member in self.members:
             member.follow()
-        self._free()  # once: for each of many subscribers that would look at all of them
-        self._detach_slow(now)
-        self._free()
-        self._hold()
+        retention.free()  # once: for each of many subscribers that would look at all of them
+        if retention.detach_slow(now):
+            for member in self.members:
+                member.resting.rouse_all()
+        retention.free()
+        retention.hold()
         if every:
             for member in self.members:
                 member.review()
@@ -296,7 +260,7 @@ class Cursors:
     def _moved_on(self, client_id: int) -> Subscriber:
         """Return a subscriber that is where it would be if all were looked at now."""
         subscriber = self._subscriber(client_id)
-        if len(self._shared.subscribers) > FEW:
+        if self._retention.has_many:
             self._pass_over(subscriber)
         return subscriber
 
@@ -392,7 +356,7 @@ class Cursors:
         subscriber = self._add(Subscriber(client, wanted, now, state, given=False))
         subscriber.session = session
         subscriber.resolve(self.track)
-        self._hold()
+        self._retention.hold()
 
     def inherit(self, client_id: int, former: StoredClient, now: float) -> None:
         """Register a client that goes on at the place of another one, with what that keeps; it takes no snapshots."""
@@ -444,7 +408,7 @@ class Cursors:
                 known.become(self._go_on(known.cursor, known.wanted))
                 known.resolve(self.track)
             self._changed.add(client_id)
-            self._hold()
+            self._retention.hold()
             return self.status(client_id)
         where = where or ""
         self._check_conditions(client_id, where, owner or "")
@@ -465,7 +429,7 @@ class Cursors:
         self._name_place(subscriber)
         self._arrive(subscriber)
         self._changed.add(client_id)
-        self._hold()
+        self._retention.hold()
         return self.status(client_id)
 
     def protect(self, client_id: int, *, protected: bool, now: float) -> ClientStatus:
@@ -477,18 +441,18 @@ class Cursors:
         subscriber.last_active = now
         subscriber.protected = protected
         self._changed.add(client_id)
-        self._hold()
+        self._retention.hold()
         return self.status(client_id)
 
     def protect_elsewhere(self, cursors: Mapping[int, Cursor]) -> None:
         """Let the log on disk keep what protected clients need that are not served here, which are at these places."""
-        self._shared.elsewhere = cursors
-        self._hold()
+        self._retention.elsewhere = cursors
+        self._retention.hold()
 
     def use_log(self, log: Log, *, is_before_all: bool) -> None:
         """Write to a log what the ring gets; ``is_before_all``: nothing is given to anybody before it is in there."""
         self.track.log, self.track.unlogged, self.track.is_behind_log = log, 0, is_before_all
-        self._hold()
+        self._retention.hold()
 
     def seek(
         self,
@@ -527,8 +491,8 @@ class Cursors:
             rows, to = None if passed is None else passed.rows, str(after or "")
             self.gate.jump(client_id, Move(Reason.SEEK, _place(known), to, by.who, by.ms, held=held, rows=rows))
         self._changed.add(client_id)
-        self._hold()
-        self._free()
+        self._retention.hold()
+        self._retention.free()
         return self.status(client_id)
 
     def skip(self, client_id: int, position: Position, *, now: float, by: By = NOBODY) -> Position:
@@ -582,13 +546,13 @@ class Cursors:
         before = _place(self._subscriber(client_id).cursor)
         held = held and not self.has_lost_place(client_id)
         self.gate.jump(client_id, Move(reason, before, "", by.who, by.ms, held=held))
-        del self._subscribers[client_id], self._shared.subscribers[self.key(client_id)]
+        del self._subscribers[client_id], self._retention.subscribers[self.key(client_id)]
         self._elsewhere.discard(client_id)
         self.resting.rouse(client_id)
         self._changed.add(client_id)
-        self._hold()
-        if self._shared.subscribers or self.track.unlogged is not None:
-            self._free()
+        self._retention.hold()
+        if self._retention.subscribers or self.track.unlogged is not None:
+            self._retention.free()
 
     def expire(self, now: float, by: By = NOBODY) -> list[int]:
         """Remove the clients that have made no call for too long; return their ids. One that rests is on a call."""
@@ -794,7 +758,7 @@ class Cursors:
 
     def end_windows(self) -> None:
         """End all windows, because changes may be missing between: what was not given is read again."""
-        for subscriber in self._shared.subscribers.values():
+        for subscriber in self._retention.subscribers.values():
             if isinstance(subscriber.state, Served):
                 subscriber.state.reading.windows.clear()
 
@@ -1106,8 +1070,8 @@ class Cursors:
         subscriber.given = True
         is_served = subscriber.go_back(self.track)
         self.resting.rouse(client_id)
-        self._hold()
-        self._free()
+        self._retention.hold()
+        self._retention.free()
         return is_served
 
     def rollback(self, client_id: int, batch_id: int | None = None, *, now: float, session: str | None = None) -> None:
@@ -1289,7 +1253,7 @@ class Cursors:
     def _add(self, subscriber: Subscriber) -> Subscriber:
         subscriber.tell(self._elsewhere)
         self._subscribers[subscriber.client_id] = subscriber
-        self._shared.subscribers[self.key(subscriber.client_id)] = subscriber
+        self._retention.subscribers[self.key(subscriber.client_id)] = subscriber
         return subscriber
 
     def _subscriber(self, client_id: int, session: str | None = None) -> Subscriber:
@@ -1527,10 +1491,10 @@ class Cursors:
         self._note(subscriber, reading, sequence)
         if reading.get != before:
             self.resting.rouse(subscriber.client_id)
-        if self._shared.freed.is_due(self.ring, len(self._shared.subscribers)):
-            self._free()
+        if self._retention.freed.is_due(self.ring, len(self._retention.subscribers)):
+            self._retention.free()
         else:
-            self._free_reader(subscriber)
+            self._retention.free_reader(subscriber)
 
     def _confirm_passed(self, subscriber: Subscriber, reading: Reading) -> None:
         """Confirm what was passed over after the last mark, once that is confirmed."""
@@ -1541,69 +1505,6 @@ class Cursors:
         """Confirm the slots before a sequence."""
         if sequence > reading.ack and reading.confirm(sequence):
             self._changed.add(subscriber.client_id)
-
-    def _needs(self) -> dict[int, int]:
-        """Return the first slot that each subscriber needs, by `key`, of those whose places are not before the ring."""
-        needs = {key: it.need(self.track) for key, it in self._shared.subscribers.items()}
-        return {key: need for key, need in needs.items() if need is not None}
-
-    def _detach_slow(self, now: float) -> None:
-        """Detach the subscribers that do not keep the pace; their cursors stay."""
-        ring, subscribers = self.ring, self._shared.subscribers
-        if not (ring.waiting or self._shared.pace.running):
-            return
-        needs = self._needs()
-        if self.track.unlogged is not None:
-            idle = {it: need for it, need in needs.items() if not subscribers[it].marks}
-            for key in replaceable(idle, ring.first, ring.next, self.track.unlogged) if ring.waiting else ():
-                subscribers[key].detach(self.track, GoneError("it reads the log"))  # a full ring has roused all
-                del needs[key]
-            needs[LOG] = self.track.unlogged
-        for key in self._shared.pace.too_slow(needs, ring.next, now, full=ring.waiting):
-            if key != LOG:  # nothing else holds what it has not written
-                error = GoneError(
-                    f"client {subscribers[key].client_id} held the others back for more than {self._detach_after:g} s "
-                    "and left the buffer; its cursor is kept"
-                )
-                subscribers[key].detach(self.track, error)
-                for member in self.members:
-                    member.resting.rouse_all()
-
-    def _hold(self) -> None:
-        """Tell the log where the clients are that it has to keep files for."""
-        log = self.track.log
-        if log is None:
-            return
-        protected = {key: it.cursor for key, it in self._shared.subscribers.items() if it.protected}
-        held = {it: cursor for it, cursor in protected.items() if cursor is not None}
-        log.held = {**self._shared.elsewhere, **held}
-
-    def _free(self) -> None:
-        """Free what neither a subscriber nor the log needs; without either everything is kept for the first subscriber.
-
-        The ring of a reader, which no other subscriber reads, is freed up to what its subscriber has confirmed. A ring
-        that is closed holds nothing any more; what was to be done for it may still come.
-        """
-        if self.ring.closed:
-            return
-        self._shared.freed.take(self.ring)
-        for subscriber in self._shared.subscribers.values():
-            subscriber.resolve(self.track)
-            self._free_reader(subscriber)
-        needs = list(self._needs().values())
-        if self.track.unlogged is not None:
-            needs.append(self.track.unlogged)
-        if needs and self._shared.keeps and not self.track.gtids and not self.ring.waiting:
-            needs.append(self.track.kept_from(self.ring.next))
-        if needs:
-            self.track.free_to(max(self.ring.first, min(needs)))
-
-    @staticmethod
-    def _free_reader(subscriber: Subscriber) -> None:
-        """Free the ring of a subscriber's reader up to what it has confirmed."""
-        state = subscriber.state
-        if isinstance(state, CatchingUp | Meeting) and state.reading.ack > state.track.ring.first:
-            state.track.free_to(state.reading.ack)
 
 
 def _place(cursor: Cursor | None) -> str:

@@ -11,7 +11,7 @@ from sluice.instance.conditions.rows import RowConditions
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.errors import FilterError
 from sluice.protocol.position import Position
-from sluice.store import cursors as module
+from sluice.store import retention as module
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter

@@ -263,7 +263,7 @@ class CanalCollector(Collector):
         for name, instance in self._embedded.instances.items():
             config, ring, parser = instance.config, instance.ring, instance.parser_status
             gauges[""].add_metric([name, "spring"], 1)
-            gauges["_subscriptions"].add_metric([name], len(instance.cursors.client_ids))
+            gauges["_subscriptions"].add_metric([name], len(instance.cursors.clients.ids))
             gauges["_parser_mode"].add_metric([name, "false"], 1)
             gauges["_store"].add_metric([name, config.memory_batch_mode, str(ring.size)], 1)
             values: dict[str, float] = {

@@ -5,11 +5,9 @@ that no subscriber needs are freed. A view of a destination has subscribers of i
 the ring back, and the ids of batches, are one matter of all of them.
 
 Every method is called from one thread. ``now`` is in seconds of a clock that is never set, such as `time.monotonic`.
-`Cursors.take_changes` returns what has to be stored.
+`Clients.take_changes` returns what has to be stored.
 """
 
-import itertools
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +16,6 @@ from ..protocol.errors import (
     BadPositionError,
     FilterError,
     GapError,
-    NotSubscribedError,
     PurgedError,
     SluiceError,
     SnapshotRunningError,
@@ -29,12 +26,12 @@ from ..protocol.errors import (
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from .batch import UNMARKED, Batch, LateRows, Part, Range, RangeLimits
-from .cursor import Changes, Cursor, StoredClient
+from .clients import Clients, Counters
+from .cursor import Cursor, StoredClient
 from .log.log import Log
 from .moves import By, Gate, Move, MoveState, Reason
 from .patience import Turns
 from .reading import Mark, Reading
-from .resting import Resting
 from .retention import Look, Retention
 from .ring import Collected, Flag, Ring
 from .side import gaps_batch, rows_batch
@@ -45,7 +42,6 @@ from .stream import Stream
 from .subscriber import Subscriber
 from .track import RowFilter, TableFilter, Track, Wanted
 
-IDS_PER_EPOCH = 10**9
 MAX_CONDITIONS = 16
 """Different conditions on rows that clients of a destination, and of each view, may have: all that is stored is judged
 by each of them."""
@@ -60,19 +56,13 @@ class _Shared:
     """What a destination and its views have in common."""
 
     retention: Retention
-    next_id: int = 1
-    last_session: int = 0
+    counters: Counters = field(default_factory=Counters)
     members: "list[Cursors]" = field(default_factory=list)
     """The destination and the views that are served."""
     followed: Look = field(default_factory=Look)
     """When the subscribers were moved on over what they do not want."""
     views: int = 0
     """How many have ever joined."""
-
-    def raise_to(self, epoch: int) -> None:
-        """Give no id from here on that may have been given in an epoch before this one."""
-        self.next_id = max(self.next_id, epoch * IDS_PER_EPOCH + 1)
-        self.last_session = max(self.last_session, epoch * IDS_PER_EPOCH)
 
 
 class Cursors:
@@ -109,16 +99,16 @@ class Cursors:
         gate: Gate | None = None,
     ) -> None:
         self.ring = ring
-        self.gate = gate or Gate()
         self.life: int = max(epoch, main.life) if main is not None else epoch
-        """The epoch of this life of the destination; see `epoch` for what is stored."""
+        """The epoch of this life of the destination; see `Counters.epoch` for what is stored."""
         self.late: dict[str, LateRows] = {}
         """Rows for the clients that have passed their place, by its text."""
         if main is not None:
             self._shared = main.shared
         else:
             self._shared = _Shared(Retention(Stream(ring, catches_up=catches_up), detach_after, keeps=keeps))
-        self._shared.raise_to(epoch)
+        self.counters = self._shared.counters
+        self.counters.raise_to(epoch)
         self._retention = self._shared.retention
         self.track = self._retention.track
         self._expire_after = expire_after
@@ -127,15 +117,11 @@ class Cursors:
         self.texts = False
         """Whether clients that have no filter and no condition are given the texts of statements."""
         self._compile_where = compile_where
-        self._subscribers: dict[int, Subscriber] = {}
-        self._elsewhere: set[int] = set()  # those that are not served from the ring of the destination
-        self.resting = Resting(self.track)
-        """Those that wait for tables of their filters."""
-        self._number = 0 if main is None else self._shared.views + 1
-        self._shared.views = max(self._shared.views, self._number)
+        number = 0 if main is None else self._shared.views + 1
+        self._shared.views = max(self._shared.views, number)
+        self.clients = Clients(self._retention, self._shared.counters, gate or Gate(), number)
+        self.gate, self.resting = self.clients.gate, self.clients.resting
         self._shared.members.append(self)
-        self._changed: set[int] = set()
-        self._heard: dict[int, None] = {}  # in order
         self._refused: list[int] = []
 
     # --- a destination and its views ---------------------------------------------------------------------------------
@@ -150,24 +136,10 @@ class Cursors:
         """The destination and its views."""
         return self._shared.members
 
-    def key(self, client_id: int) -> int:
-        """Return what tells a client from those of all members; for a client of the destination itself that is its id.
-
-        Ids have 16 bits.
-        """
-        return (self._number << 16) + client_id
-
-    @property
-    def protected(self) -> dict[int, Cursor]:
-        """Where its protected clients are, by `key`."""
-        known = {self.key(it): subscriber for it, subscriber in self._subscribers.items() if subscriber.protected}
-        return {key: cursor for key, it in known.items() if (cursor := it.cursor) is not None}
-
     def leave(self) -> None:
         """End a view: from here on it holds nothing of the ring."""
         self._shared.members.remove(self)
-        for client_id in self._subscribers:
-            del self._retention.subscribers[self.key(client_id)]
+        self.clients.leave()
         self._retention.hold()
         self._retention.free()
 
@@ -186,7 +158,7 @@ class Cursors:
         clients that do not get something.
         """
         passed = []
-        for client_id, subscriber in self._subscribers.items():
+        for client_id, subscriber in self.clients.subscribers.items():
             resume, state = subscriber.pass_gap(self.track), MoveState.OPEN
             before = _place(resume)
             if resume is None and read is not None and isinstance(subscriber.state, InRing):
@@ -229,19 +201,19 @@ class Cursors:
 
     def follow(self) -> None:
         """Attach those that waited for what was put, and move the idle ones on."""
-        for subscriber in self._subscribers.values():
+        for subscriber in self.clients.subscribers.values():
             self._follow(subscriber)
 
     def follow_elsewhere(self) -> None:
         """Attach those that waited for what was put, or have readers, and move those on."""
-        for client_id in tuple(self._elsewhere):
-            self._follow(self._subscribers[client_id])
+        for client_id in tuple(self.clients.elsewhere):
+            self._follow(self.clients.subscribers[client_id])
 
     def review(self) -> None:
         """Rouse those that rest and no longer may, for whatever reason."""
         shown = self.track.shown
         for client_id in self.resting:
-            if self._waits_at(self._subscribers[client_id], shown) is None:
+            if self._waits_at(self.clients.subscribers[client_id], shown) is None:
                 self.resting.rouse(client_id)
 
     def _follow(self, subscriber: Subscriber) -> None:
@@ -259,7 +231,7 @@ class Cursors:
 
     def _moved_on(self, client_id: int) -> Subscriber:
         """Return a subscriber that is where it would be if all were looked at now."""
-        subscriber = self._subscriber(client_id)
+        subscriber = self.clients.find(client_id)
         if self._retention.has_many:
             self._pass_over(subscriber)
         return subscriber
@@ -269,37 +241,38 @@ class Cursors:
     @property
     def behind(self) -> dict[int, Cursor]:
         """The clients whose cursors are before the ring, and that wait for a reader from there."""
-        states = {client_id: self._subscribers[client_id].state for client_id in self._elsewhere}
+        states = {client_id: self.clients.subscribers[client_id].state for client_id in self.clients.elsewhere}
         return {client_id: state.resume for client_id, state in states.items() if isinstance(state, Behind)}
 
     @property
     def catching_up(self) -> set[int]:
         """The clients that have readers of their own."""
-        return {client_id for client_id in self._elsewhere if self._has_reader(self._subscribers[client_id])}
+        clients = self.clients
+        return {it for it in clients.elsewhere if clients.has_reader(clients.subscribers[it])}
 
     def awaits_reader(self, client_id: int) -> bool:
         """Return whether a client is to be served from a reader, and has not been given anything by one."""
-        subscriber = self._subscriber(client_id)
-        return self._is_behind(subscriber) and not subscriber.has_moved
+        subscriber = self.clients.find(client_id)
+        return self.clients.is_behind(subscriber) and not subscriber.has_moved
 
     @property
     def wants_reader(self) -> bool:
         """Whether a client that is not served from the ring has made a call since `take_turns`."""
-        return bool(self._heard)
+        return bool(self.clients.heard)
 
     def take_turns(self, turns: Turns, now: float) -> None:
         """Tell ``turns`` which clients want or use a reader, and take readers away whose turn has ended.
 
         A client that makes no calls does not want one.
         """
-        for client_id in self._heard:
-            subscriber = self._subscribers.get(client_id)
+        for client_id in self.clients.heard:
+            subscriber = self.clients.subscribers.get(client_id)
             if subscriber is None:
                 continue
-            if isinstance(subscriber.state, Behind) or turns.has(("client", self.key(client_id))):
-                turns.ask(("client", self.key(client_id)), now)
-        self._heard.clear()
-        catching_up = {self.key(it): self._subscribers[it] for it in self.catching_up}
+            if isinstance(subscriber.state, Behind) or turns.has(("client", self.clients.key(client_id))):
+                turns.ask(("client", self.clients.key(client_id)), now)
+        self.clients.heard.clear()
+        catching_up = {self.clients.key(it): self.clients.subscribers[it] for it in self.catching_up}
         reading = {key: it for key, it in catching_up.items() if turns.has(("client", key))}
         for key, subscriber in reading.items():
             turns.set_busy(("client", key), busy=bool(subscriber.marks))
@@ -315,22 +288,22 @@ class Cursors:
 
     def catch_up(self, client_id: int, track: Track) -> None:
         """Serve a client from the ring of a reader, which reads from the client's cursor on, until it joins."""
-        self._subscriber(client_id).start(track)
+        self.clients.find(client_id).start(track)
 
     def has_more(self, client_id: int) -> bool:
         """Whether a client has not confirmed all whole transactions that its reader has read, or needs it no more."""
-        state = self._subscriber(client_id).state
+        state = self.clients.find(client_id).state
         return isinstance(state, Meeting) or (isinstance(state, CatchingUp) and state.has_more)
 
     def leave_readers(self) -> None:
         """Take all readers away: their clients go on at their cursors."""
         for client_id in self.catching_up:
-            self._subscribers[client_id].suspend(self.track)
+            self.clients.subscribers[client_id].suspend(self.track)
 
     def fall_out(self, client_id: int, error: SluiceError) -> None:
         """Stop serving a client, because of an error; its cursor stays."""
         self.resting.rouse(client_id)
-        self._subscriber(client_id).fall_out(self.track, error)
+        self.clients.find(client_id).fall_out(self.track, error)
 
     def take_refused(self) -> list[int]:
         """Return the clients that are served no longer, since the last call, because of their conditions on rows."""
@@ -353,7 +326,7 @@ class Cursors:
             state = Gone(self.track, error, None)
         else:
             state = self._go_on(client.cursor, wanted)
-        subscriber = self._add(Subscriber(client, wanted, now, state, given=False))
+        subscriber = self.clients.add(Subscriber(client, wanted, now, state, given=False))
         subscriber.session = session
         subscriber.resolve(self.track)
         self._retention.hold()
@@ -361,7 +334,7 @@ class Cursors:
     def inherit(self, client_id: int, former: StoredClient, now: float) -> None:
         """Register a client that goes on at the place of another one, with what that keeps; it takes no snapshots."""
         self.restore(replace(former, client_id=client_id, snapshots="", refused=""), now)
-        self._changed.add(client_id)
+        self.clients.unstored.add(client_id)
 
     def subscribe(
         self,
@@ -392,7 +365,7 @@ class Cursors:
             GoneError: it is before what the ring holds.
             SourceChangedError: it belongs to another source or history.
         """
-        known = self._subscribers.get(client_id)
+        known = self.clients.subscribers.get(client_id)
         if known is not None:
             self._own(known, output)
             where = known.where if where is None else where
@@ -407,7 +380,7 @@ class Cursors:
             if known.refusal is not None:
                 known.become(self._go_on(known.cursor, known.wanted))
                 known.resolve(self.track)
-            self._changed.add(client_id)
+            self.clients.unstored.add(client_id)
             self._retention.hold()
             return self.status(client_id)
         where = where or ""
@@ -424,11 +397,11 @@ class Cursors:
             output=output,
             owner=owner or "",
         )
-        subscriber = self._add(Subscriber(stored, wanted, now, state))
+        subscriber = self.clients.add(Subscriber(stored, wanted, now, state))
         subscriber.resolve(self.track)
         self._name_place(subscriber)
         self._arrive(subscriber)
-        self._changed.add(client_id)
+        self.clients.unstored.add(client_id)
         self._retention.hold()
         return self.status(client_id)
 
@@ -437,10 +410,10 @@ class Cursors:
 
         Raises NotSubscribedError.
         """
-        subscriber = self._subscriber(client_id)
+        subscriber = self.clients.find(client_id)
         subscriber.last_active = now
         subscriber.protected = protected
-        self._changed.add(client_id)
+        self.clients.unstored.add(client_id)
         self._retention.hold()
         return self.status(client_id)
 
@@ -472,7 +445,7 @@ class Cursors:
         lies between. Raises NotSubscribedError, and what `subscribe` raises, FilterError also for what it has
         subscribed with; then nothing changes.
         """
-        subscriber = self._subscriber(client_id)
+        subscriber = self.clients.find(client_id)
         if subscriber.refusal is not None:
             wanted = self._compile(subscriber.filter, subscriber.where)
             subscriber.select(subscriber.filter, subscriber.where, wanted)
@@ -490,7 +463,7 @@ class Cursors:
         if not (is_confirmed or is_back or (passed is not None and not passed.entries)):
             rows, to = None if passed is None else passed.rows, str(after or "")
             self.gate.jump(client_id, Move(Reason.SEEK, _place(known), to, by.who, by.ms, held=held, rows=rows))
-        self._changed.add(client_id)
+        self.clients.unstored.add(client_id)
         self._retention.hold()
         self._retention.free()
         return self.status(client_id)
@@ -506,7 +479,7 @@ class Cursors:
             BadPositionError: the client does not get a change of this place next, or the end of the transaction is not
                 stored yet.
         """
-        subscriber = self._checked(client_id, None, by_hand=True)
+        subscriber = self.clients.check(client_id, None, by_hand=True)
         subscriber.last_active = now
         served = subscriber.served
         reading = served.reading if served is not None else None
@@ -530,7 +503,7 @@ class Cursors:
         reading.roll_back()
         self.resting.rouse(client_id)
         self.gate.jump(client_id, Move(Reason.SKIP, str(here), str(end), by.who, by.ms, held=True, rows=rows))
-        self._changed.add(client_id)
+        self.clients.unstored.add(client_id)
         return end
 
     def unsubscribe(self, client_id: int, *, by: By = NOBODY, held: bool = True) -> None:
@@ -538,72 +511,70 @@ class Cursors:
 
         Raises NotSubscribedError, and OwnedError for that of an output.
         """
-        self._subscriber(client_id).require_free()
+        self.clients.find(client_id).require_free()
         self.gate.confirm(client_id)
         self._remove(client_id, Reason.UNSUBSCRIBE, by, held=held)
 
     def _remove(self, client_id: int, reason: Reason, by: By, *, held: bool) -> None:
-        before = _place(self._subscriber(client_id).cursor)
+        before = _place(self.clients.find(client_id).cursor)
         held = held and not self.has_lost_place(client_id)
         self.gate.jump(client_id, Move(reason, before, "", by.who, by.ms, held=held))
-        del self._subscribers[client_id], self._retention.subscribers[self.key(client_id)]
-        self._elsewhere.discard(client_id)
-        self.resting.rouse(client_id)
-        self._changed.add(client_id)
+        self.clients.remove(client_id)
         self._retention.hold()
         if self._retention.subscribers or self.track.unlogged is not None:
             self._retention.free()
 
     def expire(self, now: float, by: By = NOBODY) -> list[int]:
         """Remove the clients that have made no call for too long; return their ids. One that rests is on a call."""
+        subscribers = self.clients.subscribers
         for client_id in self.resting:
-            self._subscribers[client_id].last_active = now
+            subscribers[client_id].last_active = now
         limits = {
             client_id: self._expire_after if it.expire_after is None else it.expire_after
-            for client_id, it in self._subscribers.items()
+            for client_id, it in subscribers.items()
             if not it.output
         }
-        expired = [it for it, limit in limits.items() if limit and now - self._subscribers[it].last_active > limit]
+        expired = [it for it, limit in limits.items() if limit and now - subscribers[it].last_active > limit]
         for client_id in expired:
             self._remove(client_id, Reason.EXPIRE, by, held=True)
         return expired
 
     def admit(self, client_id: int, session: str | None = None) -> None:
         """Raise OwnedError when an output owns a client, and it is not the output that calls."""
-        subscriber = self._subscribers.get(client_id)
+        subscriber = self.clients.subscribers.get(client_id)
         if subscriber is not None and (session is None or session.partition(".")[0] != subscriber.session):
             subscriber.require_free()
 
     def filters_of(self, owner: str) -> set[TableFilter]:
         """Return the filters of the clients of a token."""
-        clients = self._subscribers.values()
+        clients = self.clients.subscribers.values()
         return {it.wanted.tables for it in clients if it.owner == owner and it.wanted.tables is not None}
 
     def count(self, owner: str | None = None) -> int:
         """Return how many clients there are, or of a token."""
         if owner is None:
-            return len(self._subscribers)
-        return sum(it.owner == owner for it in self._subscribers.values())
+            return len(self.clients.subscribers)
+        return sum(it.owner == owner for it in self.clients.subscribers.values())
 
     def owners(self, client_id: int) -> tuple[str, str] | None:
         """Return the output that owns a client, and the token; empty without. None if it has not subscribed."""
-        subscriber = self._subscribers.get(client_id)
+        subscriber = self.clients.subscribers.get(client_id)
         return None if subscriber is None else (subscriber.output, subscriber.owner)
 
     def note_refused_call(self, client_id: int, text: str) -> None:
         """Keep with a client which call of somebody else was refused last. Raises NotSubscribedError."""
-        self._subscriber(client_id).refused = text
-        self._changed.add(client_id)
+        self.clients.find(client_id).refused = text
+        self.clients.unstored.add(client_id)
 
     def release(self, client_id: int) -> str:
         """Let a client no longer be that of an output, and return which that was; its cursor stays.
 
         Raises NotSubscribedError.
         """
-        subscriber = self._subscriber(client_id)
+        subscriber = self.clients.find(client_id)
         output = subscriber.output
         subscriber.own("")
-        self._changed.add(client_id)
+        self.clients.unstored.add(client_id)
         return output
 
     def _own(self, known: Subscriber, output: str) -> None:
@@ -612,60 +583,19 @@ class Cursors:
             known.require_free()
         elif output != known.output:
             known.own(output)
-            self._changed.add(known.client_id)
-
-    def open_session(self, client_id: int, now: float, output: str = "") -> str:
-        """Open a session, which fences off all earlier ones; return its token.
-
-        ``output`` is the name of the output that calls. Raises NotSubscribedError, and OwnedError when another one owns
-        the client.
-        """
-        subscriber = self._subscriber(client_id)
-        if subscriber.output != output:
-            subscriber.require_free()
-        subscriber.last_active = now
-        self._shared.last_session += 1
-        token = f"{self._shared.last_session}-{secrets.token_urlsafe(16)}"
-        subscriber.open_session(token)
-        self.resting.rouse(client_id)
-        return token
-
-    @property
-    def client_ids(self) -> list[int]:
-        """The clients that have subscribed."""
-        return sorted(self._subscribers)
+            self.clients.unstored.add(known.client_id)
 
     # --- late rows ---------------------------------------------------------------------------------------------------
 
-    @property
-    def counted(self) -> tuple[int, int]:
-        """The id of the next batch, and the number of the last session."""
-        return self._shared.next_id, self._shared.last_session
-
     def continue_after(self, earlier: "Cursors") -> None:
         """Go on counting where other cursors of the same epoch have ended; the clients keep when they last called."""
-        self._shared.next_id, self._shared.last_session = earlier.counted
-        self.keep_calls(earlier.last_calls)
-
-    @property
-    def last_calls(self) -> dict[int, tuple[float, float | None]]:
-        """When each client made its last call, and when it was loaded."""
-        return {client_id: (it.last_active, it.loaded) for client_id, it in self._subscribers.items()}
-
-    def keep_calls(self, last_calls: Mapping[int, tuple[float, float | None]]) -> None:
-        """Let the clients keep when they made their last calls."""
-        for client_id, subscriber in self._subscribers.items():
-            subscriber.last_active, subscriber.loaded = last_calls.get(
-                client_id, (subscriber.last_active, subscriber.loaded)
-            )
-
-    def stored(self) -> list[StoredClient]:
-        """Return the clients as they are to be stored."""
-        return [it.stored() for it in self._subscribers.values()]
+        mine, others = self.counters, earlier.counters
+        mine.next_id, mine.last_session = others.next_id, others.last_session
+        self.clients.keep_calls(earlier.clients.last_calls)
 
     def give_late(self, client_id: int, rows: LateRows) -> bool:
         """Give rows to a client if it has passed their place and wants their table; return whether it will get them."""
-        subscriber = self._subscriber(client_id)
+        subscriber = self.clients.find(client_id)
         cursor = subscriber.cursor
         place = cursor.position if cursor is not None else None
         if place is None or not place.same_history(rows.position) or place <= rows.position:
@@ -675,21 +605,21 @@ class Cursors:
         if str(rows.position) not in subscriber.late:
             subscriber.late.append(str(rows.position))
             self.resting.rouse(client_id)
-            self._changed.add(client_id)
+            self.clients.unstored.add(client_id)
         return True
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
     def snapshots(self, client_id: int) -> Sequence[Snapshot]:
         """Return the snapshots of a client. Raises NotSubscribedError."""
-        return self._subscriber(client_id).snapshots.all
+        return self.clients.find(client_id).snapshots.all
 
     def add_snapshot(self, client_id: int, tables: list[TableProgress], rate: int) -> Snapshot:
         """Begin another snapshot of a client; those that are complete are forgotten. Raises NotSubscribedError."""
-        subscriber = self._subscriber(client_id)
-        found = Snapshot(self._take_id(), tables, rate)
+        subscriber = self.clients.find(client_id)
+        found = Snapshot(self.counters.take_id(), tables, rate)
         subscriber.snapshots.all = [*(it for it in subscriber.snapshots.all if not it.is_done), found]
-        self._changed.add(client_id)
+        self.clients.unstored.add(client_id)
         return found
 
     def pause_snapshot(self, client_id: int, snapshot_id: int, *, is_paused: bool) -> Snapshot:
@@ -697,19 +627,19 @@ class Cursors:
         found = self.snapshot(client_id, snapshot_id)
         found.is_paused, found.error, found.chunk = is_paused, "", None
         self._end_windows(client_id)
-        self._changed.add(client_id)
+        self.clients.unstored.add(client_id)
         return found
 
     def remove_snapshot(self, client_id: int, snapshot_id: int) -> None:
         """Forget a snapshot; what was given of it can still be acked. Raises as `snapshot`."""
         found = self.snapshot(client_id, snapshot_id)
-        self._subscriber(client_id).snapshots.all.remove(found)
+        self.clients.find(client_id).snapshots.all.remove(found)
         self._end_windows(client_id)
-        self._changed.add(client_id)
+        self.clients.unstored.add(client_id)
 
     def snapshot(self, client_id: int, snapshot_id: int) -> Snapshot:
         """Return a snapshot of a client. Raises NotSubscribedError, and UnknownSnapshotError if it has none such."""
-        found = self._subscriber(client_id).snapshots.get(snapshot_id)
+        found = self.clients.find(client_id).snapshots.get(snapshot_id)
         if found is None:
             raise UnknownSnapshotError(f"client {client_id} has no snapshot {snapshot_id}")
         return found
@@ -717,14 +647,14 @@ class Cursors:
     @property
     def taking_snapshots(self) -> list[int]:
         """The clients with a snapshot that is neither complete nor paused."""
-        return [client_id for client_id, it in self._subscribers.items() if it.snapshots.is_active]
+        return [client_id for client_id, it in self.clients.subscribers.items() if it.snapshots.is_active]
 
     def wish(self, client_id: int) -> Wish | None:
         """Return what is to be read now for the snapshots of a client; None if nothing is.
 
         Nothing is before its place in the destination's ring is known, and while much is read that it was not given.
         """
-        subscriber = self._subscribers.get(client_id)
+        subscriber = self.clients.subscribers.get(client_id)
         if subscriber is None or not isinstance(subscriber.state, InRing):
             return None
         windows = subscriber.state.reading.windows
@@ -732,25 +662,25 @@ class Cursors:
 
     def open_window(self, client_id: int, window: Window) -> None:
         """Note from here on which changes a client is given: what `wish` has said is read after this."""
-        subscriber = self._subscribers.get(client_id)
+        subscriber = self.clients.subscribers.get(client_id)
         if subscriber is not None and isinstance(subscriber.state, InRing):
             subscriber.state.reading.windows.open(window)
 
     def place_window(self, client_id: int, window: Window, place: Position) -> None:
         """Let a client come to the place of a whole table, where it waits for the rows."""
-        state = self._subscribers[client_id].state if client_id in self._subscribers else None
+        state = self.clients.subscribers[client_id].state if client_id in self.clients.subscribers else None
         if isinstance(state, Served) and state.reading.windows.has(window):
             window.high = place
 
     def close_window(self, client_id: int, window: Window) -> None:
         """End a window whose rows could not be read, and those after it."""
-        state = self._subscribers[client_id].state if client_id in self._subscribers else None
+        state = self.clients.subscribers[client_id].state if client_id in self.clients.subscribers else None
         if isinstance(state, Served) and state.reading.windows.has(window):
             state.reading.windows.clear()
 
     def fill_window(self, client_id: int, window: Window, chunk: Chunk) -> bool:
         """Give what was read to a client; return False if the window has ended meanwhile."""
-        state = self._subscribers[client_id].state if client_id in self._subscribers else None
+        state = self.clients.subscribers[client_id].state if client_id in self.clients.subscribers else None
         if not (isinstance(state, InRing) and state.reading.windows.has(window)):
             return False
         window.fill(chunk)
@@ -763,79 +693,18 @@ class Cursors:
                 subscriber.state.reading.windows.clear()
 
     def _end_windows(self, client_id: int) -> None:
-        state = self._subscriber(client_id).state
+        state = self.clients.find(client_id).state
         if isinstance(state, Served):
             state.reading.windows.clear()
 
     # --- get, ack, rollback ------------------------------------------------------------------------------------------
-
-    def hear(self, client_id: int, now: float) -> None:
-        """Count a call of a client that uses no other method. Raises `NotSubscribedError`."""
-        self._subscriber(client_id).last_active = now
-
-    def wanted(self, client_id: int) -> Wanted:
-        """Return what a client wants. Raises NotSubscribedError, and FilterError if it is refused for that."""
-        subscriber = self._subscriber(client_id)
-        if (refusal := subscriber.refusal) is not None:
-            raise refusal
-        return subscriber.wanted
-
-    def memory(self, client_id: int) -> str:
-        """Return the text that a client keeps with its cursor, see `ack`. Raises NotSubscribedError."""
-        return self._subscriber(client_id).memory
-
-    def check(self, client_id: int, session: str | None = None) -> None:
-        """Raise what `get` would raise.
-
-        Raises:
-            NotSubscribedError: the client has not subscribed.
-            OwnedError: an output owns it, and somebody else calls.
-            StaleSessionError: a newer session took over.
-            GoneError: its cursor is not in the ring.
-            SourceChangedError: its cursor belongs to another source or history.
-        """
-        self._checked(client_id, session)
-
-    def cursor(self, client_id: int) -> Cursor | None:
-        """Return the durable cursor of a client; None while its place has no name."""
-        return self._subscriber(client_id).cursor
-
-    def has_given_beyond(self, position: Position) -> bool:
-        """Whether a client may have been given something that comes after a place."""
-        reached = (it.reached for it in self._subscribers.values())
-        return any(it is not None and it.is_comparable(position) and it > position for it in reached)
-
-    def check_next(self, client_id: int, batch_ids: Sequence[int]) -> None:
-        """Raise UnknownBatchError unless a client has these batches to ack next, in this order."""
-        marks = list(itertools.islice(self._subscriber(client_id).marks, len(batch_ids)))
-        if marks != list(batch_ids):
-            raise UnknownBatchError(
-                f"client {client_id} cannot ack batches {batch_ids[0]} to {batch_ids[-1]} next: it was moved or"
-                " rolled back, or reads elsewhere now; changes that it has not acked are delivered again"
-            )
-
-    def remember(self, client_id: int, memory: str, batch_ids: Sequence[int]) -> None:
-        """Change the text that a client keeps with its cursor, see `ack`, before it processes batches.
-
-        Raises as `check_next`.
-        """
-        self.check_next(client_id, batch_ids)
-        self._subscribers[client_id].memory = memory
-        self._changed.add(client_id)
-
-    def tell_owner(self, client_id: int, memory: str) -> None:
-        """Change the text that a client keeps with its cursor, after somebody else moved that, if an output owns it."""
-        subscriber = self._subscriber(client_id)
-        if subscriber.output:
-            subscriber.memory = memory
-            self._changed.add(client_id)
 
     def place_after(self, client_id: int, batch_id: int) -> Cursor | None:
         """Return the place after a batch that was given and is not confirmed; None before it has a name.
 
         Raises NotSubscribedError, and UnknownBatchError when no such batch is outstanding.
         """
-        subscriber = self._subscriber(client_id)
+        subscriber = self.clients.find(client_id)
         served = subscriber.served
         mark = subscriber.marks.get(batch_id)
         if served is None or mark is None:
@@ -844,29 +713,25 @@ class Cursors:
 
     def has_lost_place(self, client_id: int) -> bool:
         """Whether the source no longer has what a client gets next. Raises NotSubscribedError."""
-        state = self._subscriber(client_id).state
+        state = self.clients.find(client_id).state
         return isinstance(state, Gone) and isinstance(state.error, PurgedError)
 
     def awaited(self, client_id: int) -> Cursor | None:
         """Return the cursor of a client that the stream has not reached; None if the client is served."""
-        state = self._subscriber(client_id).state
+        state = self.clients.find(client_id).state
         return None if isinstance(state, Served) else state.resume
 
     def awaits_verdicts(self, client_id: int, sequence: int) -> bool:
         """Return whether its condition is not judged yet of all slots of the destination's ring before one."""
-        state = self._subscriber(client_id).state
+        state = self.clients.find(client_id).state
         if not isinstance(state, InRing):
             return False
         reached = state.reading.slots.reach(state.reading.get, sequence)
         return reached < sequence and state.reading.slots.refusal(reached) is None
 
-    def outstanding(self, client_id: int) -> int:
-        """Return how many batches a client was given and has not confirmed."""
-        return len(self._subscriber(client_id).marks)
-
     def rest(self, client_id: int) -> bool:
         """Let a client that waits rest until `resting` names it; False if it has to look whenever something changes."""
-        subscriber = self._subscribers.get(client_id)
+        subscriber = self.clients.subscribers.get(client_id)
         if subscriber is None:
             return False
         shown = self.track.shown
@@ -900,7 +765,7 @@ class Cursors:
 
         Its ring is full, or its catch-up reader has met the ring, which the client joins only then.
         """
-        subscriber = self._subscriber(client_id)
+        subscriber = self.clients.find(client_id)
         served = subscriber.served
         if served is None:
             return False
@@ -935,7 +800,7 @@ class Cursors:
 
         Raises what `check` raises.
         """
-        subscriber = self._checked(client_id, session)
+        subscriber = self.clients.check(client_id, session)
         subscriber.last_active = now
         if session is not None and subscriber.has_given_up(session):
             raise StaleSessionError(f"client {client_id} has given up this get and sent another")
@@ -983,12 +848,12 @@ class Cursors:
             AckOutOfOrderError: an older batch is not confirmed yet; nothing changes.
             UnknownBatchError: no such batch is outstanding; nothing changes.
         """
-        subscriber = self._called(client_id, session)
+        subscriber = self.clients.called(client_id, session)
         subscriber.last_active = now
         reading, mark = subscriber.oldest(batch_id)
         if memory is not None and memory != subscriber.memory:
             subscriber.memory = memory
-            self._changed.add(client_id)
+            self.clients.unstored.add(client_id)
         self._deliver(subscriber, reading, mark)
 
     def ack_to(
@@ -1017,7 +882,7 @@ class Cursors:
             NotSubscribedError, StaleSessionError, GoneError, SourceChangedError: as `check`.
             BadPositionError: the position is beyond what the client was given.
         """
-        subscriber = self._checked(client_id, session, by_hand=by is not None)
+        subscriber = self.clients.check(client_id, session, by_hand=by is not None)
         subscriber.last_active = now
         served = subscriber.served
         if served is None:
@@ -1054,7 +919,7 @@ class Cursors:
             rows, before = reading.lag(reading.ack, sequence).rows, str(reading.acked() or "")
             move = Move(Reason.ACK, before, str(position), by.who, by.ms, held=True, rows=rows)
             self.gate.jump(client_id, move)
-            self._changed.add(client_id)
+            self.clients.unstored.add(client_id)
         self._confirm_to(subscriber, reading, sequence)
         return True
 
@@ -1065,7 +930,7 @@ class Cursors:
         False if the client is gone by that: its transaction is too large for the ring, and there are no readers.
         Raises NotSubscribedError and StaleSessionError.
         """
-        subscriber = self._called(client_id, session)
+        subscriber = self.clients.called(client_id, session)
         subscriber.last_active = now
         subscriber.given = True
         is_served = subscriber.go_back(self.track)
@@ -1082,7 +947,7 @@ class Cursors:
 
         Raises what `ack` raises.
         """
-        subscriber = self._called(client_id, session)
+        subscriber = self.clients.called(client_id, session)
         subscriber.last_active = now
         subscriber.given = True
         if batch_id is None:
@@ -1122,7 +987,7 @@ class Cursors:
             SourceChangedError: it belongs to another source or history.
         """
         # Long: each step needs what the ones before have found of the range.
-        subscriber = self._checked(client_id, session)
+        subscriber = self.clients.check(client_id, session)
         subscriber.last_active = now
         if subscriber.snapshots.is_running:
             raise SnapshotRunningError(
@@ -1158,7 +1023,7 @@ class Cursors:
         collected = ring.read(start, end, transactions=transactions, **chosen)
         is_new = start >= reading.ack
         found = Range(
-            batch_id=self._take_id() if is_new else -1,
+            batch_id=self.counters.take_id() if is_new else -1,
             from_=str(after),
             to=str(to),
             entries=collected.entries,
@@ -1185,7 +1050,7 @@ class Cursors:
             SourceChangedError: it belongs to another source or history.
             FilterError: the client's condition cannot be judged in it.
         """
-        subscriber = self._subscriber(client_id)
+        subscriber = self.clients.find(client_id)
         span = subscriber.span(from_, to)
         if span is None:
             return None
@@ -1206,7 +1071,7 @@ class Cursors:
         self, client_id: int, from_: Position, to: Position, parts: int, *, transactions: bool = True
     ) -> list[Part] | None:
         """Cut a range into at most so many parts of about equal bytes; else as `read_range`."""
-        subscriber = self._subscriber(client_id)
+        subscriber = self.clients.find(client_id)
         span = subscriber.span(from_, to)
         if span is None:
             return None
@@ -1221,75 +1086,16 @@ class Cursors:
 
     # --- what is stored, and what is shown ---------------------------------------------------------------------------
 
-    @property
-    def epoch(self) -> int:
-        """The epoch to store: that of the marks, or the next one in good time before it is reached."""
-        return (self._shared.next_id + IDS_PER_EPOCH // 2) // IDS_PER_EPOCH
-
-    @property
-    def changed(self) -> bool:
-        """Whether `take_changes` would return anything."""
-        return bool(self._changed) or self.gate.changed
-
-    def take_changes(self) -> Changes:
-        """Return what has changed since the last call, to be stored in one write; `end_store` follows."""
-        changed, self._changed = self._changed, set()
-        subscribers = {client_id: self._subscribers.get(client_id) for client_id in sorted(changed)}
-        clients = {client_id: None if it is None else it.stored() for client_id, it in subscribers.items()}
-        return Changes(clients, self.gate.take_changes())
-
-    def end_store(self, changes: Changes, *, durable: bool) -> None:
-        """Say that changes are stored; what could not be counts as changed again."""
-        self.gate.end_store(durable=durable)
-        if not durable:
-            self._changed |= set(changes.clients)
-
     def status(self, client_id: int) -> ClientStatus:
         """Return the status of a client. Raises `NotSubscribedError`."""
         return self._moved_on(client_id).status(self.track)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _add(self, subscriber: Subscriber) -> Subscriber:
-        subscriber.tell(self._elsewhere)
-        self._subscribers[subscriber.client_id] = subscriber
-        self._retention.subscribers[self.key(subscriber.client_id)] = subscriber
-        return subscriber
-
-    def _subscriber(self, client_id: int, session: str | None = None) -> Subscriber:
-        subscriber = self._subscribers.get(client_id)
-        if subscriber is None:
-            raise NotSubscribedError(f"client {client_id} has not subscribed")
-        if session is not None and subscriber.enter(session):
-            self.resting.rouse(client_id)
-        return subscriber
-
-    def _called(self, client_id: int, session: str | None, *, by_hand: bool = False) -> Subscriber:
-        subscriber = self._subscriber(client_id, session)
-        if session is None and not by_hand:
-            subscriber.require_free()
-        if self._is_behind(subscriber):
-            self._heard[client_id] = None
-        return subscriber
-
-    def _checked(self, client_id: int, session: str | None, *, by_hand: bool = False) -> Subscriber:
-        subscriber = self._called(client_id, session, by_hand=by_hand)
-        subscriber.resolve(self.track)
-        if isinstance(subscriber.state, Gone):
-            raise subscriber.state.error
-        return subscriber
-
-    def _has_reader(self, subscriber: Subscriber) -> bool:
-        return subscriber.state.track is not self.track
-
-    def _is_behind(self, subscriber: Subscriber) -> bool:
-        """Whether a subscriber has a reader, or waits for one."""
-        return isinstance(subscriber.state, Behind) or self._has_reader(subscriber)
-
     def _is_of_later_source(self, subscriber: Subscriber, position: Position) -> bool:
         """Whether a reader gives what the log has of a former source, and a position comes after that in the log."""
         log, here = self.track.log, subscriber.state.track.floor
-        if log is None or here is None or here.same_source(position) or not self._has_reader(subscriber):
+        if log is None or here is None or here.same_source(position) or not self.clients.has_reader(subscriber):
             return False
         return log.has_after(here, position)
 
@@ -1327,7 +1133,7 @@ class Cursors:
         """Raise FilterError if another condition on rows would be one too many, of all clients or of a token's."""
         if not text:
             return
-        others = [it for key, it in self._subscribers.items() if key != client_id and it.where]
+        others = [it for key, it in self.clients.subscribers.items() if key != client_id and it.where]
         conditions = {it.where for it in others}
         if text not in conditions and len(conditions) >= MAX_CONDITIONS:
             whose, most = "clients of this destination or view", MAX_CONDITIONS
@@ -1351,20 +1157,15 @@ class Cursors:
     def _name_place(self, subscriber: Subscriber) -> None:
         """Give a new subscriber a cursor as soon as its place has a name: after a restart it goes on from there."""
         if subscriber.name_place():
-            self._changed.add(subscriber.client_id)
+            self.clients.unstored.add(subscriber.client_id)
             self._arrive(subscriber)
 
     def _arrive(self, subscriber: Subscriber) -> None:
         """Say where a client goes on whose last jump does not say that yet."""
         self.gate.arrive(subscriber.client_id, _place(subscriber.cursor))
 
-    def _take_id(self) -> int:
-        batch_id = self._shared.next_id
-        self._shared.next_id += 1
-        return batch_id
-
     def _mark(self, subscriber: Subscriber, reading: Reading, collected: Collected) -> Batch:
-        batch_id = self._take_id()
+        batch_id = self.counters.take_id()
         subscriber.given = True
         to = reading.track.position_before(collected.stop)
         reading.marks[batch_id] = Mark(batch_id, collected.start, collected.stop, collected.last, to)
@@ -1391,13 +1192,13 @@ class Cursors:
         at = reading.got()
         if at is None:
             return None
-        batch_id = self._take_id()
+        batch_id = self.counters.take_id()
         subscriber.given = True
         reading.marks[batch_id] = Mark(batch_id, reading.get, reading.get, -1, gaps=gaps)
         return gaps_batch(batch_id, gaps, at)
 
     def _mark_late(self, subscriber: Subscriber, reading: Reading, late: LateRows) -> Batch:
-        batch_id = self._take_id()
+        batch_id = self.counters.take_id()
         subscriber.given = True
         reading.marks[batch_id] = Mark(batch_id, reading.get, reading.get, -1, late=str(late.position))
         return late.batch(batch_id, str(reading.got()))
@@ -1430,7 +1231,7 @@ class Cursors:
                 continue
             at = reading.got()
             assert at is not None
-            batch_id = self._take_id()
+            batch_id = self.counters.take_id()
             subscriber.given = True
             reading.windows.yields = True
             reading.marks[batch_id] = Mark(batch_id, reading.get, reading.get, -1, rows=(given,))
@@ -1449,7 +1250,7 @@ class Cursors:
         """Bring a snapshot forward. If something between is missing, it goes on after what is confirmed."""
         is_next = subscriber.snapshots.confirm(given)
         if is_next:
-            self._changed.add(subscriber.client_id)
+            self.clients.unstored.add(subscriber.client_id)
         if isinstance(subscriber.state, Served):
             windows = subscriber.state.reading.windows
             windows.confirm(given)
@@ -1481,7 +1282,7 @@ class Cursors:
                 self.gate.tell(subscriber.client_id, mark.gaps)
             if mark.late in subscriber.late:
                 subscriber.late.remove(mark.late)
-                self._changed.add(subscriber.client_id)
+                self.clients.unstored.add(subscriber.client_id)
 
     def _confirm(self, subscriber: Subscriber, reading: Reading, sequence: int) -> None:
         """Confirm the slots before a sequence, and free what can be freed."""
@@ -1504,7 +1305,7 @@ class Cursors:
     def _note(self, subscriber: Subscriber, reading: Reading, sequence: int) -> None:
         """Confirm the slots before a sequence."""
         if sequence > reading.ack and reading.confirm(sequence):
-            self._changed.add(subscriber.client_id)
+            self.clients.unstored.add(subscriber.client_id)
 
 
 def _place(cursor: Cursor | None) -> str:

@@ -21,7 +21,7 @@ not want is passed over, and freed, a little later ..."""
 SHARE = 8
 """... and at the latest when this part of the ring was put."""
 LOG = -(1 << 16)
-"""What stands for the log among the keys of clients, which are from -32768 up: see `Cursors.key`."""
+"""What stands for the log among the keys of clients, which are from -32768 up: see `Clients.key`."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Retention:
         self.track = track
         self.pace = Pace(detach_after)
         self.subscribers: dict[int, Subscriber] = {}
-        """Of the destination and its views, by `Cursors.key`."""
+        """Of the destination and its views, by `Clients.key`."""
         self.freed = Look()
         """When what nobody needs was freed."""
         self.elsewhere: Mapping[int, Cursor] = {}
@@ -134,6 +134,6 @@ class Retention:
         return bool(slow)
 
     def _needs(self) -> dict[int, int]:
-        """Return the first slot that each subscriber needs, by `Cursors.key`, of those that are not before the ring."""
+        """Return the first slot that each subscriber needs, by `Clients.key`, of those that are not before the ring."""
         needs = {key: it.need(self.track) for key, it in self.subscribers.items()}
         return {key: need for key, need in needs.items() if need is not None}

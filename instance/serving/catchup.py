@@ -328,7 +328,7 @@ class CatchUp:
         """The configuration of readers that are made from now on."""
         self.turns = Turns(config.catch_up_readers, config.detach_after)
         self.clients: dict[int, Reader] = {}
-        """By `Cursors.key`."""
+        """By `Clients.key`."""
         self._shared: list[SharedReader] = []
         self._make_feed = make_feed
         self._on_change = on_change
@@ -380,13 +380,13 @@ class CatchUp:
                 self._drop(shared)
             elif shared.who in finished:
                 self._end_turn(shared)
-        reading = {member.key(it) for member in cursors.members for it in member.catching_up}
+        reading = {member.clients.key(it) for member in cursors.members for it in member.catching_up}
         for key in self.clients.keys() - reading:  # joined, gone, or waiting for their next turn
             self.close_client(key)
 
     def _begin_turns(self, cursors: Cursors, now: float) -> None:
         behind = {
-            member.key(client_id): (member, client_id, cursor)
+            member.clients.key(client_id): (member, client_id, cursor)
             for member in cursors.members
             for client_id, cursor in member.behind.items()
         }

@@ -78,7 +78,7 @@ class Instance(Main):
             gate=self.gate,
         )
         self.cursors.texts = config.shared_filter or config.passes_texts(self._filter)
-        self._commits = Commits(self.cursors)
+        self._commits = Commits(self.cursors.clients)
         self.catch_up = CatchUp(config, self._make_feed, self._tend)
         self._judging = Judging(self._note_verdicts, self.fail)
 
@@ -214,7 +214,7 @@ class Instance(Main):
         lost = [
             f"`sluice seek {one.config.destination} {client_id} oldest`"
             for one in (self, *self._open_views)
-            for client_id in one.cursors.client_ids
+            for client_id in one.cursors.clients.ids
             if isinstance(self._lost_place(), PurgedError) and one.has_lost_place(client_id)
         ]
         if state == "error" and lost:
@@ -237,7 +237,8 @@ class Instance(Main):
         return places
 
     def _client_places(self) -> list[Cursor | None]:
-        cursors = [member.cursor(client_id) for member in self.cursors.members for client_id in member.client_ids]
+        clients = [(member.clients, client_id) for member in self.cursors.members for client_id in member.clients.ids]
+        cursors = [known.cursor(client_id) for known, client_id in clients]
         return starts(cursors, self._meta.place)
 
     def log_end(self) -> Cursor | None:
@@ -271,7 +272,7 @@ class Instance(Main):
     @property
     def is_needed(self) -> bool:
         """Whether a client has not taken yet what the ring has for it."""
-        known = (member.status(it) for member in self.cursors.members for it in member.client_ids)
+        known = (member.status(it) for member in self.cursors.members for it in member.clients.ids)
         return any(it.state == "attached" and it.lag.entries for it in known)
 
     async def stop(self) -> None:
@@ -360,10 +361,10 @@ class Instance(Main):
         await self._switch.end()  # last: from here on no other one can begin before nothing is read
         parser, earlier = self.running_parser(), self.cursors
         # No client can pass a place from here on: none is served before its cursor is loaded again.
-        given = {str(it.position): [one for one in earlier.client_ids if earlier.give_late(one, it)] for it in rows}
+        given = {str(it.position): [one for one in earlier.clients.ids if earlier.give_late(one, it)] for it in rows}
         for cursors in earlier.members[1:]:
             for it in rows:
-                for client_id in cursors.client_ids:
+                for client_id in cursors.clients.ids:
                     cursors.give_late(client_id, it)
         await self.begin_anew(parser, lambda: remove(self._quarantine, given))
         return given
@@ -390,10 +391,10 @@ class Instance(Main):
         try:
             await self._end(parser, "starting")
             await asyncio.to_thread(prepare)
-            await self._load(earlier.stored())
+            await self._load(earlier.clients.stored())
             for view in served:
                 await view.load_again()
-            await self._begin(earlier.epoch, earlier)
+            await self._begin(earlier.counters.epoch, earlier)
             await self._admit_late(views)
         except Exception as error:  # noqa: BLE001  others can start, whatever it is
             await self._give_up(error)
@@ -562,7 +563,7 @@ class Instance(Main):
                 self._moved = (self.ring.first, time.monotonic())
             if self._parser is not None:
                 self._attempt(self._switch.follow, self._parser)
-            if any(it.client_ids for it in self.cursors.members) or self.catch_up.count:
+            if any(it.clients.ids for it in self.cursors.members) or self.catch_up.count:
                 for one in (self, *self._open_views):
                     self._attempt(one.expire)
                 self._tend(every=True)

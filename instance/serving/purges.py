@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from ...protocol.errors import SluiceError
 from ...protocol.position import Position
+from ...store.clients import Clients
 from ...store.cursor import Cursor
-from ...store.cursors import Cursors
 from ..source import Expiry, Parser
 
 logger = logging.getLogger(__name__)
@@ -32,12 +32,12 @@ class Threat:
 class PurgeWatch:
     """Looks where the cursors of a destination are in what the source, or the log on disk, still has."""
 
-    def __init__(self, destination: str, cursors: Cursors, parser: Parser) -> None:
+    def __init__(self, destination: str, clients: Clients, parser: Parser) -> None:
         self._purged: dict[int, Threat] = {}
         """What the source is about to let go of, by client ..."""
         self._pruned: dict[int, Threat] = {}
         """... and the log."""
-        self._cursors = cursors
+        self._clients = clients
         self._parser = parser
         self._where = {"destination": destination}
 
@@ -59,9 +59,9 @@ class PurgeWatch:
 
     async def look(self) -> None:
         """Ask log and source once. Raises what `Parser.expiries` raises, and OSError."""
-        found = {it: self._cursors.cursor(it) for it in self._cursors.client_ids}
+        found = {it: self._clients.cursor(it) for it in self._clients.ids}
         cursors = {it: cursor for it, cursor in found.items() if cursor is not None}
-        log = self._cursors.track.log
+        log = self._clients.track.log
         places = {it: cursor.position for it, cursor in cursors.items() if cursor.position is not None}
         logged = {} if log is None else await asyncio.to_thread(log.expiries, places)
         pruned, purged = dict[int, Threat](), dict[int, Threat]()
@@ -87,7 +87,7 @@ class PurgeWatch:
     def _needed(self, cursor: Cursor, *, is_logged: bool) -> Position | None:
         """Return from where the source is needed for a cursor; None if it is not, or if that is unknown."""
         if is_logged:
-            return self._cursors.track.ring.restarts.last  # the log has all but what is still to be committed
+            return self._clients.track.ring.restarts.last  # the log has all but what is still to be committed
         return cursor.restart or cursor.position
 
     def _judge(

@@ -192,7 +192,7 @@ class Serving(ABC):
         if self._watching is not None:
             self._watching.cancel()
         self._parser = parser
-        self._purges = PurgeWatch(self.config.destination, self.cursors, parser)
+        self._purges = PurgeWatch(self.config.destination, self.cursors.clients, parser)
         self._watching = asyncio.create_task(self._purges.run(), name=f"watch purges of {self.config.destination}")
         self._snapshots = SnapshotTasks(self.config, self.cursors, parser.table_reader, self.wake, self.snapshot_turns)
         self._snapshots.tend()
@@ -316,7 +316,7 @@ class Serving(ABC):
 
     def refuse(self, refused: Mapping[Cursor, SluiceError]) -> None:
         """Tell the clients that have lost their places; the stream has begun without them."""
-        for client_id in self.cursors.client_ids:
+        for client_id in self.cursors.clients.ids:
             cursor = self.cursors.awaited(client_id)
             if cursor is not None and cursor in refused and not self.cursors.track.is_logged(cursor):
                 self._fall_out(client_id, refused[cursor])
@@ -345,7 +345,7 @@ class Serving(ABC):
     def drop_lost(self) -> None:
         """Tell the clients whose readers cannot go on, when they have confirmed what these have read."""
         for client_id in self.cursors.catching_up:
-            reader = self.catch_up.clients.get(self.cursors.key(client_id))
+            reader = self.catch_up.clients.get(self.cursors.clients.key(client_id))
             error = reader.error if reader is not None else None
             if isinstance(error, LOST) and not self.cursors.has_more(client_id):
                 self._fall_out(client_id, error)
@@ -536,7 +536,7 @@ class Serving(ABC):
         if log is None:
             return None
         extent = log.extent
-        keys = {self.cursors.key(it): it for it in self.cursors.client_ids}
+        keys = {self.cursors.clients.key(it): it for it in self.cursors.clients.ids}
         return replace(extent, holds={keys[it]: hold for it, hold in extent.holds.items() if it in keys})
 
     # --- the source ---------------------------------------------------------------------------------------------------
@@ -588,8 +588,8 @@ class Serving(ABC):
         """Return the oldest place that ring, log or source have; see `find_start`. Raises SourceError."""
         of_source = await asyncio.to_thread(self.running_parser().find_place, None)
         cursors, lost = self.cursors, None
-        if client_id is not None and client_id in cursors.client_ids:
-            place = cursors.cursor(client_id)
+        if client_id is not None and client_id in cursors.clients.ids:
+            place = cursors.clients.cursor(client_id)
             if place is not None and place.position is not None and is_later(of_source, place):
                 is_there = cursors.track.is_logged(place) and not cursors.has_lost_place(client_id)
                 lost = None if is_there else place
@@ -603,7 +603,7 @@ class Serving(ABC):
 
     async def holds(self, client_id: int) -> bool:
         """Whether log or source still have what comes after a cursor; what is not known in time counts as lost."""
-        cursor = self.cursors.cursor(client_id)
+        cursor = self.cursors.clients.cursor(client_id)
         if cursor is None or cursor.position is None:
             return False
         if self.cursors.track.is_logged(cursor):
@@ -622,7 +622,7 @@ class Serving(ABC):
         SourceError.
         """
         cursors = self.cursors
-        is_lost = client_id in cursors.client_ids and self.has_lost_place(client_id)
+        is_lost = client_id in cursors.clients.ids and self.has_lost_place(client_id)
         if not (is_lost or self.gate.is_unsettled(client_id) or isinstance(self._lost_place(), PurgedError)):
             return
         logged = cursors.track.oldest_logged()
@@ -632,7 +632,7 @@ class Serving(ABC):
         if earliest is not None and oldest.is_comparable(earliest) and oldest >= earliest:
             return
         choices = "Seek `oldest` to get all that is left, or that position or `latest` to pass over it"
-        if client_id not in cursors.client_ids:
+        if client_id not in cursors.clients.ids:
             choices = (
                 "Subscribe with start `oldest` to get all that is left, or with `latest`; or say that it is not wanted:"
                 f" `sluice gaps confirm {self.config.destination} {client_id}`"
@@ -859,7 +859,7 @@ class Serving(ABC):
         """Write changes, tell the waiters, and go on with the next write if any wait for that."""
         failure: Exception | None = None
         try:
-            await self._meta.write(changes, self.cursors.epoch)
+            await self._meta.write(changes, self.cursors.counters.epoch)
         except SluiceError as error:
             failure = error
         except OSError as error:

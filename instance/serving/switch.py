@@ -320,7 +320,7 @@ class SourceSwitch:
             since = str(end.position) if config.has_log and end is not None and end.position is not None else ""
         chosen = InUse(wanted, str(Transactions.parse(accepted).with_(lost)), since)
         try:
-            await self._meta.keep_source(chosen, destination.cursors.epoch)
+            await self._meta.keep_source(chosen, destination.cursors.counters.epoch)
         except OSError as error:
             raise NotStoredError(f"which source is read cannot be stored: {error}") from error
         return destination.config.using(chosen), place, str(lost)
@@ -350,7 +350,8 @@ class SourceSwitch:
         cursors, end = self._destination.cursors, self._destination.log_end()
         found = [await prove(end)] if end is not None and end.gtid else []
         is_log_proven, purged = bool(found), None
-        for client_id, place in [(id_, it.cursor(id_)) for it in cursors.members for id_ in it.client_ids]:
+        clients = [(id_, it.clients) for it in cursors.members for id_ in it.clients.ids]
+        for client_id, place in [(id_, it.cursor(id_)) for id_, it in clients]:
             if place is None or (is_log_proven and cursors.track.is_logged(place)):
                 continue
             try:
@@ -376,7 +377,7 @@ class SourceSwitch:
             self._torn = torn = None
         if torn is not None and place < torn:  # of that one, all before it is wanted, too
             return
-        if boundary.gtid and gtid and any(it.has_given_beyond(place) for it in cursors.members):
+        if boundary.gtid and gtid and any(it.clients.has_given_beyond(place) for it in cursors.members):
             source, number = gtid
             gtids = parse_gtids(boundary.gtid)
             gtids.add(cursors.ring.gtid_sources[source][1], number)

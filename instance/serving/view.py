@@ -67,7 +67,7 @@ class View(Serving):
         """Be without a stream, in which the clients would have places."""
         self.ring = Ring(2, 1)
         self.cursors = Cursors(self.ring, epoch=epoch, compile_filter=self.compile_filter, gate=self.gate)
-        self._commits = Commits(self.cursors)
+        self._commits = Commits(self.cursors.clients)
         self.catch_up = CatchUp(self.config, self._make_feed, self.wake)
 
     async def start(self) -> None:
@@ -110,8 +110,8 @@ class View(Serving):
 
     async def load_again(self) -> None:
         """Get ready to begin again with the clients as they are."""
-        self._last_calls = self.cursors.last_calls
-        await self._load(self.cursors.stored())
+        self._last_calls = self.cursors.clients.last_calls
+        await self._load(self.cursors.clients.stored())
 
     def attach(self) -> None:
         """Give the clients their places in the stream of its main."""
@@ -131,10 +131,10 @@ class View(Serving):
             gate=self.gate,
         )
         self.cursors.texts = self.config.main.passes_texts(self._filter)
-        self._commits = Commits(self.cursors)
+        self._commits = Commits(self.cursors.clients)
         self._restore()
         main.keep_for(self.config.destination, {})  # its own cursors do that again
-        self.cursors.keep_calls(self._last_calls)
+        self.cursors.clients.keep_calls(self._last_calls)
         self._last_calls = {}
 
     def serve(self, parser: Parser) -> None:
@@ -153,11 +153,11 @@ class View(Serving):
         try:
             if serves:
                 if self.main is not None:
-                    self.main.keep_for(self.config.destination, self.cursors.protected)
+                    self.main.keep_for(self.config.destination, self.cursors.clients.protected)
                 self.cursors.leave()
                 await self.settle()
         finally:
-            self._stored = self.cursors.stored()
+            self._stored = self.cursors.clients.stored()
             self._make_ring(0)
             self._restore()
             await self.close()

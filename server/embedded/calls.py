@@ -103,7 +103,7 @@ class Calls(Destinations):
             rate = start.rate
             start, tables = await _select(instance, client_id, filter, where or "", start)
         place = start["timestamp"] if isinstance(start, dict) else start
-        is_known = client_id in instance.cursors.client_ids
+        is_known = client_id in instance.cursors.clients.ids
         if not is_known and place == "earliest":
             await instance.check_return(client_id)
         begin = place if is_known else await instance.find_start(place)
@@ -198,7 +198,7 @@ class Calls(Destinations):
         instance.cursors.seek(
             client_id,
             begin,
-            memory=_moved(instance.cursors.memory(client_id)) if memory is None else memory,
+            memory=_moved(instance.cursors.clients.memory(client_id)) if memory is None else memory,
             now=time.monotonic(),
             by=by_caller(),
             held=held,
@@ -220,7 +220,7 @@ class Calls(Destinations):
         instance = self._admit_by_hand(destination, client_id)
         end = instance.cursors.skip(client_id, Position.parse(position), now=time.monotonic(), by=by_caller())
         if end != Position.parse(position):  # else it was a marker alone
-            instance.cursors.tell_owner(client_id, _moved(instance.cursors.memory(client_id)))
+            instance.cursors.clients.tell_owner(client_id, _moved(instance.cursors.clients.memory(client_id)))
         instance.wake()
         await instance.flush()
         await self.audit(destination, "skip", client_id, before=position, after=str(end))
@@ -276,7 +276,7 @@ class Calls(Destinations):
         instance = self._known(destination)
         if not instance.is_loaded:
             raise DestinationStoppedError(f"destination:{destination} is not loaded")
-        return instance.cursors.stored()
+        return instance.cursors.clients.stored()
 
     def open_session(self, destination: str, client_id: int, *, output: str = "") -> str:
         """Open a session, which fences all earlier ones of the client; return its token.
@@ -285,7 +285,7 @@ class Calls(Destinations):
         the client.
         """
         instance = self._running(destination) if output else self._admit(destination, client_id, "session")
-        token = instance.cursors.open_session(client_id, time.monotonic(), output)
+        token = instance.cursors.clients.open_session(client_id, time.monotonic(), output)
         if output:
             instance.owner_sessions[client_id] = token
         instance.wake_concerned()
@@ -297,7 +297,7 @@ class Calls(Destinations):
 
     def memory(self, destination: str, client_id: int) -> str:
         """Return the text that a client keeps with its cursor, see `ack`; raises as `status`."""
-        return self._running(destination).cursors.memory(client_id)
+        return self._running(destination).cursors.clients.memory(client_id)
 
     def epoch(self, destination: str) -> int:
         """Return the epoch of this life of a destination: greater than in every earlier one, on any server."""
@@ -305,7 +305,7 @@ class Calls(Destinations):
 
     def cursor(self, destination: str, client_id: int) -> Cursor | None:
         """Return the durable cursor of a client, None while its place has no name; raises as `status`."""
-        return self._running(destination).cursors.cursor(client_id)
+        return self._running(destination).cursors.clients.cursor(client_id)
 
     def place_after(self, destination: str, client_id: int, batch_id: int) -> Cursor | None:
         """Return the place after an outstanding batch; `UnknownBatchError` when it is not outstanding."""
@@ -313,7 +313,7 @@ class Calls(Destinations):
 
     def check_next(self, destination: str, client_id: int, batch_ids: Sequence[int]) -> None:
         """Raise UnknownBatchError unless a client has these batches to ack next, in this order."""
-        self._running(destination).cursors.check_next(client_id, batch_ids)
+        self._running(destination).cursors.clients.check_next(client_id, batch_ids)
 
     async def remember(self, destination: str, client_id: int, memory: str, *, before: Sequence[int]) -> None:
         """Store the text that a client keeps with its cursor, see `ack`, before it processes batches.
@@ -321,16 +321,16 @@ class Calls(Destinations):
         Raises UnknownBatchError as `check_next`, and NotStoredError: then it has to be stored again.
         """
         instance = self._running(destination)
-        instance.cursors.remember(client_id, memory, before)
+        instance.cursors.clients.remember(client_id, memory, before)
         await instance.flush()
 
     def check(self, destination: str, client_id: int, session: str | None = None) -> None:
         """Raise what a get would raise."""
-        self._admit(destination, client_id, "getWithoutAck", session).cursors.check(client_id, session)
+        self._admit(destination, client_id, "getWithoutAck", session).cursors.clients.check(client_id, session)
 
     def outstanding(self, destination: str, client_id: int) -> int:
         """Return how many batches a client was given and has not acked; raises as `status`."""
-        return self._running(destination).cursors.outstanding(client_id)
+        return self._running(destination).cursors.clients.outstanding(client_id)
 
     # --- get, ack, rollback ------------------------------------------------------------------------------------------
 
@@ -390,7 +390,7 @@ class Calls(Destinations):
         patience = deadline
         while True:
             instance.check_running()
-            cursors.check(client_id, session)
+            cursors.clients.check(client_id, session)
             now = time.monotonic()
             ready = True
             if full_entries or full_bytes:
@@ -470,7 +470,7 @@ class Calls(Destinations):
             by = by_caller() if by_operator else None
             await self._ack_to(instance, client_id, Position.parse(position), batch_id, session, by)
             if by is not None:
-                instance.cursors.tell_owner(client_id, _moved(instance.cursors.memory(client_id)))
+                instance.cursors.clients.tell_owner(client_id, _moved(instance.cursors.clients.memory(client_id)))
             durable = durable or by_operator
         else:
             raise BadParameterError("an ack names a batch, a position, or both; an operator's a batch or a position")
@@ -544,10 +544,10 @@ class Calls(Destinations):
             AckOutOfOrderError: an older one is.
         """
         instance = self._admit(destination, client_id, "rollback", session)
-        before = instance.cursors.outstanding(client_id)
+        before = instance.cursors.clients.outstanding(client_id)
         instance.cursors.rollback(client_id, batch_id, now=time.monotonic(), session=session)
         instance.wake_concerned()
-        if forgotten := before - instance.cursors.outstanding(client_id):
+        if forgotten := before - instance.cursors.clients.outstanding(client_id):
             await self.audit(destination, "rollback", client_id, detail=f"{forgotten} outstanding batches")
 
 
@@ -563,7 +563,7 @@ async def _select(
 ) -> tuple[str, list[TableProgress]]:
     """Return where a new client begins that takes a snapshot, and the tables of that; for a known one, no tables."""
     begin, tables = "latest", list[TableProgress]()
-    if client_id not in instance.cursors.client_ids:
+    if client_id not in instance.cursors.clients.ids:
         if instance.config.shared_filter and filter_text:
             raise BadParameterError(
                 "the filter of the destination is that of its clients (sluice.instance.sharedFilter), and changes with"
@@ -573,7 +573,7 @@ async def _select(
         begin = str(await instance.source_end())  # of a table that appears after this, all rows come by changes
         wanted = Wanted(instance.compile_filter(filter_text), compile_where(where) if where else None)
         tables = await instance.select(selection, wanted)
-    if client_id in instance.cursors.client_ids and not instance.cursors.snapshots(client_id):
+    if client_id in instance.cursors.clients.ids and not instance.cursors.snapshots(client_id):
         raise BadParameterError(
             f"client {client_id} has subscribed before, without a snapshot, and resumes at its cursor: begin a"
             " snapshot of it (POST …/snapshots), or unsubscribe first",
@@ -584,7 +584,7 @@ async def _select(
 
 def _where(instance: Serving, client_id: int) -> str:
     """Return the condition on rows that a client has."""
-    return instance.cursors.status(client_id).where if client_id in instance.cursors.client_ids else ""
+    return instance.cursors.status(client_id).where if client_id in instance.cursors.clients.ids else ""
 
 
 def _batch(batch_id: int | None) -> str:
@@ -615,7 +615,7 @@ def _check_shared_filter(instance: Serving, text: str, who: Caller) -> None:
     """Raise ForbiddenError if a token would change what others get, where the filter of a client is everybody's."""
     if not (instance.config.shared_filter and text and who.token) or text == instance.config.filter_regex:
         return
-    if who.clients is not None or any(it.output for it in instance.cursors.stored()):
+    if who.clients is not None or any(it.output for it in instance.cursors.clients.stored()):
         raise ForbiddenError(
             "the clients of the destination have one filter (sluice.instance.sharedFilter), and this one would change"
             " it for all: subscribe without one, or use a token of scope 'admin'"

@@ -429,7 +429,7 @@ class Destinations:
             destination=destination,
             state=instance.state,
             error=error or (cluster.problem_of(main) if cluster is not None else ""),
-            clients=[cursors.status(client_id) for client_id in cursors.client_ids],
+            clients=[cursors.status(client_id) for client_id in cursors.clients.ids],
             first=str(cursors.position_before(ring.first) or ""),
             last=str(cursors.position_before(ring.next) or ""),
             entries=len(ring),

@@ -78,7 +78,7 @@ class Ranges(Destinations):
         instance = self._admit(destination, client_id, "position", session)
         begin = Position.parse(after)
         limits = RangeLimits(Position.parse(until) if until else None, max_rows or 0, max_bytes or 0)
-        instance.cursors.check(client_id, session)
+        instance.cursors.clients.check(client_id, session)
         latest, changed = "", None
         try:
             latest = await self._source_end(instance)
@@ -133,9 +133,9 @@ class Ranges(Destinations):
         if batch is not None:
             yield batch
             return
-        async with instance.catch_up.window(begin, end, instance.cursors.wanted(client_id)) as window:
+        async with instance.catch_up.window(begin, end, instance.cursors.clients.wanted(client_id)) as window:
             async for chunk in window.chunks(transactions=transactions):
-                instance.cursors.hear(client_id, time.monotonic())
+                instance.cursors.clients.hear(client_id, time.monotonic())
                 piece_end = to if window.place >= end else str(window.place)
                 yield Batch(
                     batch_id=UNMARKED,
@@ -160,9 +160,9 @@ class Ranges(Destinations):
         if found is not None:
             return found
         pieces = []
-        async with instance.catch_up.window(begin, end, instance.cursors.wanted(client_id)) as window:
+        async with instance.catch_up.window(begin, end, instance.cursors.clients.wanted(client_id)) as window:
             async for chunk in window.chunks(transactions=transactions):
-                instance.cursors.hear(client_id, time.monotonic())
+                instance.cursors.clients.hear(client_id, time.monotonic())
                 pieces.append(Part("", str(window.place), chunk.entries, chunk.rows, chunk.bytes))
         return join_parts(pieces, from_, to, parts)
 
@@ -176,7 +176,7 @@ class Ranges(Destinations):
         end = Position.parse(status.acked)
         if limits.until is not None:
             end = min(end, limits.until)
-        async with instance.catch_up.window(after, end, instance.cursors.wanted(client_id)) as window:
+        async with instance.catch_up.window(after, end, instance.cursors.clients.wanted(client_id)) as window:
             return await window.range(limits)
 
     async def _source_end(self, instance: Serving) -> str:
@@ -196,7 +196,7 @@ class Ranges(Destinations):
         """
         deadline = time.monotonic() + LONGEST_REREAD
         while True:
-            instance.cursors.hear(client_id, time.monotonic())
+            instance.cursors.clients.hear(client_id, time.monotonic())
             try:
                 result = attempt()
             except GoneError:

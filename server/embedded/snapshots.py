@@ -20,7 +20,7 @@ class Snapshots(Destinations):
             SourceError: the source cannot be asked.
         """
         instance = self._admit_by_hand(destination, client_id)
-        tables = await instance.select(selection, instance.cursors.wanted(client_id))
+        tables = await instance.select(selection, instance.cursors.clients.wanted(client_id))
         await instance.name_place(client_id)
         instance = self._admit_by_hand(
             destination, client_id

@@ -401,7 +401,7 @@ async def test_after_what_neither_log_nor_source_can_read_a_client_goes_on_with_
         await purge(source)
         assert await take(server, 2, ack=False) == [1, 2]
         instance = server.instances[NAME]
-        await soon(lambda: instance.catch_up.clients[instance.cursors.key(CLIENT)].error)
+        await soon(lambda: instance.catch_up.clients[instance.cursors.clients.key(CLIENT)].error)
         await server.rollback(NAME, CLIENT)
         assert await take(server, 2) == [1, 2], "what it has not confirmed of what was read"
         with pytest.raises(PurgedError, match=f"`sluice seek {NAME} {CLIENT} oldest` goes on without that"):

@@ -88,7 +88,7 @@ class Output:
         """Begin an attempt."""
         if self._server.instance is not self._instance or self._instance.closing:
             return
-        self._session = self._instance.cursors.open_session(OUTPUT, self._now)
+        self._session = self._instance.cursors.clients.open_session(OUTPUT, self._now)
         self._ask(self._opened, self._broker.open, self._instance.epoch)
 
     def _is_lost(self) -> bool:

@@ -143,7 +143,7 @@ class Instance:
         ring = PolledRing(RING_SLOTS, RING_BYTES, segment_size=4096)
         self.epoch = activate.epoch
         self.cursors = make_cursors(ring, epoch=activate.epoch, compile_filter=lambda _: None)
-        self.commits: Commits[Answer] = Commits(self.cursors)
+        self.commits: Commits[Answer] = Commits(self.cursors.clients)
         self.writing = False
         self.closing = False
         self.ending = False
@@ -440,7 +440,7 @@ class Server:
             return
         instance.writing = True
         try:
-            self.member.store(DESTINATION, changes, instance.cursors.epoch, self.clock())
+            self.member.store(DESTINATION, changes, instance.cursors.counters.epoch, self.clock())
         except FencedError as error:
             instance.writing = False
             self._refuse(instance.commits.end(durable=False), error)
@@ -503,7 +503,7 @@ class Server:
         cursors, session, now = instance.cursors, request.session, self._now()
         match request.path:
             case "/session":
-                opened = cursors.open_session(CLIENT, now)
+                opened = cursors.clients.open_session(CLIENT, now)
                 self._checks.opens(opened)
                 return _reply(json.dumps({"session": opened}).encode())
             case "/rollback":

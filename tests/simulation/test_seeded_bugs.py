@@ -12,8 +12,10 @@ from sluice.protocol.errors import SluiceError, StaleSessionError
 from sluice.server.ha.member import Member
 from sluice.server.ha.operations import Action, Ask, Beat, Claim, Done, Operation, Outcome, Seen, Store
 from sluice.store.batch import Batch
+from sluice.store.clients import IDS_PER_EPOCH
 from sluice.store.cursor import Changes
-from sluice.store.cursors import IDS_PER_EPOCH, Cursors
+from sluice.store.cursors import Cursors
+from sluice.store.ring import Ring
 from sluice.store.subscriber import Subscriber
 from tests.simulation.checks import Violation
 from tests.simulation.ensemble import Session
@@ -97,7 +99,7 @@ class PersistsMoreThanAcked(Server):
             self, client_id: int, batch_id: int, *, now: float, session: str | None = None, memory: str | None = None
         ) -> None:
             super().ack(client_id, batch_id, now=now, session=session, memory=memory)
-            subscriber = self._subscriber(client_id)
+            subscriber = self.clients.find(client_id)
             if subscriber.served is not None:
                 self._confirm(subscriber, subscriber.served.reading, subscriber.served.reading.get)
 
@@ -109,7 +111,7 @@ class AcceptsAcksOfEarlierEpochs(Server):
         def ack(
             self, client_id: int, batch_id: int, *, now: float, session: str | None = None, memory: str | None = None
         ) -> None:
-            batch_id = self.counted[0] // IDS_PER_EPOCH * IDS_PER_EPOCH + batch_id % IDS_PER_EPOCH
+            batch_id = self.counters.next_id // IDS_PER_EPOCH * IDS_PER_EPOCH + batch_id % IDS_PER_EPOCH
             super().ack(client_id, batch_id, now=now, session=session, memory=memory)
 
 
@@ -117,11 +119,16 @@ class KeepsTheFirstSessionThatComes(Server):
     """In a new epoch a late call of a consumer that is gone fences the one that lives."""
 
     class make_cursors(Cursors):  # noqa: N801
-        def _subscriber(self, client_id: int, session: str | None = None) -> Subscriber:
-            subscriber = super()._subscriber(client_id)
-            if session is not None and subscriber.session not in (None, session.partition(".")[0]):
-                raise StaleSessionError("there is another session")
-            return super()._subscriber(client_id, session)
+        def __init__(self, ring: Ring, **options: Any) -> None:
+            super().__init__(ring, **options)
+            find = self.clients.find
+
+            def find_first(client_id: int, session: str | None = None) -> Subscriber:
+                if session is not None and find(client_id).session not in (None, session.partition(".")[0]):
+                    raise StaleSessionError("there is another session")
+                return find(client_id, session)
+
+            self.clients.find = find_first  # type: ignore[method-assign]
 
 
 class LateGetsTakeBatches(Server):
@@ -146,8 +153,10 @@ class StoresACursorWithoutItsJump(Server):
     """That a cursor was moved is not written with it."""
 
     class make_cursors(Cursors):  # noqa: N801
-        def take_changes(self) -> Changes:
-            return Changes(super().take_changes().clients)
+        def __init__(self, ring: Ring, **options: Any) -> None:
+            super().__init__(ring, **options)
+            take_changes = self.clients.take_changes
+            self.clients.take_changes = lambda: Changes(take_changes().clients)  # type: ignore[method-assign]
 
 
 class AcksWhatTheBrokerMayHave(Server):

@@ -16,7 +16,7 @@ def cursors() -> Cursors:
 
 @pytest.fixture
 def commits(cursors: Cursors) -> Commits[str]:
-    return Commits(cursors)
+    return Commits(cursors.clients)
 
 
 def begun(commits: Commits[str]) -> list[int]:

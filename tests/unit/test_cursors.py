@@ -70,11 +70,11 @@ def markers(batch: Batch) -> list[str]:
 
 
 def store(cursors: Cursors) -> None:
-    cursors.end_store(cursors.take_changes(), durable=True)
+    cursors.clients.end_store(cursors.clients.take_changes(), durable=True)
 
 
 def stored(cursors: Cursors, client_id: int = CLIENT) -> Cursor:
-    client = next(it for it in cursors.stored() if it.client_id == client_id)
+    client = next(it for it in cursors.clients.stored() if it.client_id == client_id)
     assert client.cursor is not None
     return client.cursor
 
@@ -240,7 +240,7 @@ def test_position_that_is_no_longer_stored_is_gone() -> None:
     cursors.ack(CLIENT, get(cursors).batch_id, now=NOW)
     with pytest.raises(GoneError):
         cursors.subscribe(2, start=str(stream.position(0)), now=NOW)
-    assert cursors.client_ids == [CLIENT]
+    assert cursors.clients.ids == [CLIENT]
 
 
 @pytest.mark.parametrize(
@@ -271,13 +271,13 @@ def test_what_comes_late_for_a_ring_that_is_closed_does_nothing() -> None:
     cursors.subscribe(CLIENT, now=NOW)
     put(cursors, stream, b"one")
     get(cursors)
-    before = cursors.stored()
+    before = cursors.clients.stored()
     cursors.ring.close()
     cursors.advance(NOW)
     cursors.rollback(CLIENT, now=NOW)
-    assert cursors.stored() == before
+    assert cursors.clients.stored() == before
     cursors.unsubscribe(CLIENT)
-    assert cursors.client_ids == []
+    assert cursors.clients.ids == []
 
 
 def test_client_without_subscription_is_refused() -> None:
@@ -295,17 +295,17 @@ def test_batch_ids_ascend_and_belong_to_the_epoch() -> None:
     cursors.subscribe(CLIENT, now=NOW)
     put(cursors, stream, b"one")
     assert [get(cursors, limit=1).batch_id for _ in range(3)] == [7_000_000_001, 7_000_000_002, 7_000_000_003]
-    assert cursors.epoch == 7
+    assert cursors.counters.epoch == 7
 
 
 def test_epoch_to_store_is_raised_when_half_of_its_ids_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.store.cursors.IDS_PER_EPOCH", 10)
+    monkeypatch.setattr("sluice.store.clients.IDS_PER_EPOCH", 10)
     cursors, stream = make(epoch=7)
     cursors.subscribe(CLIENT, now=NOW)
     put(cursors, stream, *(b"%d" % number for number in range(20)))
-    epochs = [cursors.epoch]
+    epochs = [cursors.counters.epoch]
     while get(cursors, limit=1).batch_id < 79:
-        epochs.append(cursors.epoch)
+        epochs.append(cursors.counters.epoch)
     assert epochs == [7] * 4 + [8] * 5
 
 
@@ -323,9 +323,9 @@ def test_newer_session_fences_the_older_one() -> None:
     cursors, stream = make()
     cursors.subscribe(CLIENT, now=NOW)
     put(cursors, stream, b"one")
-    old = cursors.open_session(CLIENT, NOW)
+    old = cursors.clients.open_session(CLIENT, NOW)
     batch = get(cursors, session=old)
-    new = cursors.open_session(CLIENT, NOW)
+    new = cursors.clients.open_session(CLIENT, NOW)
     with pytest.raises(StaleSessionError):
         cursors.ack(CLIENT, batch.batch_id, now=NOW, session=old)
     with pytest.raises(StaleSessionError):
@@ -338,7 +338,7 @@ def test_newer_session_fences_the_older_one() -> None:
 def test_of_the_sessions_of_an_earlier_life_the_newest_wins_whichever_comes_first() -> None:
     earlier, _ = make()
     earlier.subscribe(CLIENT, now=NOW)
-    gone, alive = (earlier.open_session(CLIENT, NOW) for _ in range(2))
+    gone, alive = (earlier.clients.open_session(CLIENT, NOW) for _ in range(2))
     cursors, stream = make(epoch=2)
     cursors.subscribe(CLIENT, now=NOW)
     put(cursors, stream, b"one", b"two")
@@ -346,11 +346,11 @@ def test_of_the_sessions_of_an_earlier_life_the_newest_wins_whichever_comes_firs
     assert get(cursors, limit=1, session=alive).from_ == late.from_, "what the late call was given comes again"
     with pytest.raises(StaleSessionError):
         get(cursors, session=gone)
-    opened = cursors.open_session(CLIENT, NOW)
+    opened = cursors.clients.open_session(CLIENT, NOW)
     for session in (gone, alive):
         with pytest.raises(StaleSessionError):
             get(cursors, session=session)
-    cursors.check(CLIENT, opened)
+    cursors.clients.check(CLIENT, opened)
 
 
 def test_session_of_an_earlier_life_that_is_no_newer_than_the_open_one_is_refused() -> None:
@@ -367,7 +367,7 @@ def test_a_get_that_was_given_up_takes_nothing_from_a_later_one() -> None:
     cursors, stream = make()
     cursors.subscribe(CLIENT, now=NOW)
     put(cursors, stream, b"one", b"two")
-    session = cursors.open_session(CLIENT, NOW)
+    session = cursors.clients.open_session(CLIENT, NOW)
     first = get(cursors, limit=1, session=f"{session}.1")
     with pytest.raises(StaleSessionError):
         get(cursors, limit=1, session=session)
@@ -380,7 +380,7 @@ def test_what_a_get_was_given_that_was_given_up_comes_again() -> None:
     cursors, stream = make()
     cursors.subscribe(CLIENT, now=NOW)
     put(cursors, stream, b"one", b"two")
-    session = cursors.open_session(CLIENT, NOW)
+    session = cursors.clients.open_session(CLIENT, NOW)
     late = get(cursors, limit=1, session=session)
     again = get(cursors, limit=1, session=f"{session}.1")
     assert again.from_ == late.from_
@@ -452,11 +452,11 @@ def test_what_was_acked_entry_by_entry_is_delivered_to_the_last_of_them() -> Non
 def test_client_has_a_cursor_before_it_acks() -> None:
     cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table)
     cursors.subscribe(CLIENT, now=NOW)
-    cursors.take_changes()
+    cursors.clients.take_changes()
     stream = Stream(cursors.ring)
     cursors.begin(stream.end, None)
     cursors.advance(NOW)
-    assert cursors.changed
+    assert cursors.clients.changed
     assert stored(cursors).position == stream.position(0)
 
 
@@ -491,7 +491,7 @@ def test_restored_clients_go_on_where_each_was() -> None:
     put(cursors, stream, b"two")
     cursors.ack(1, get(cursors, 1).batch_id, now=NOW)
     cursors.ack(2, get(cursors, 2, limit=3).batch_id, now=NOW)
-    clients = [client for client in cursors.take_changes().clients.values() if client]
+    clients = [client for client in cursors.clients.take_changes().clients.values() if client]
     start = earliest([client.cursor for client in clients if client.cursor])
     assert start is not None
     assert start.position == stream.position(3)
@@ -949,13 +949,13 @@ class TestExpiry:
         cursors, _ = make()
         cursors.subscribe(CLIENT, expire_after=60, now=NOW)
         cursors.subscribe(CLIENT + 1, now=NOW)
-        cursors.take_changes()
+        cursors.clients.take_changes()
         assert cursors.expire(NOW + 60) == []
         cursors.get(CLIENT, now=NOW + 60)
         assert cursors.expire(NOW + 120) == []
         assert cursors.expire(NOW + 121) == [CLIENT]
-        assert cursors.client_ids == [CLIENT + 1]
-        assert cursors.take_changes().clients == {CLIENT: None}
+        assert cursors.clients.ids == [CLIENT + 1]
+        assert cursors.clients.take_changes().clients == {CLIENT: None}
 
     def test_subscribing_again_without_a_time_keeps_the_time_and_zero_ends_it(self) -> None:
         cursors, _ = make()
@@ -982,14 +982,14 @@ def test_the_text_that_comes_with_an_ack_is_stored_with_its_cursor_and_comes_bac
     cursors, stream = make()
     cursors.subscribe(CLIENT, now=NOW)
     put(cursors, stream, b"one")
-    cursors.take_changes()
+    cursors.clients.take_changes()
     cursors.ack(CLIENT, get(cursors).batch_id, now=NOW, memory="a text")
-    client = cursors.take_changes().clients[CLIENT]
+    client = cursors.clients.take_changes().clients[CLIENT]
     assert client is not None
     assert client.memory == "a text"
     later, _ = make()
     later.restore(client, NOW)
-    assert later.memory(CLIENT) == "a text"
+    assert later.clients.memory(CLIENT) == "a text"
 
 
 def test_the_text_is_stored_also_when_the_cursor_stays_within_a_transaction() -> None:
@@ -997,9 +997,9 @@ def test_the_text_is_stored_also_when_the_cursor_stays_within_a_transaction() ->
     cursors.subscribe(CLIENT, now=NOW)
     put(cursors, stream, b"one", b"two")
     batch = get(cursors, limit=2)
-    cursors.take_changes()
+    cursors.clients.take_changes()
     cursors.ack(CLIENT, batch.batch_id, now=NOW, memory="a text")
-    client = cursors.take_changes().clients[CLIENT]
+    client = cursors.clients.take_changes().clients[CLIENT]
     assert client is not None
     assert client.memory == "a text"
 
@@ -1014,7 +1014,7 @@ def test_an_ack_that_is_refused_leaves_the_text_as_it_was() -> None:
     for batch_id in batches:
         with pytest.raises(UnknownBatchError):
             cursors.ack(CLIENT, batch_id, now=NOW, memory="second")
-    assert cursors.memory(CLIENT) == "first"
+    assert cursors.clients.memory(CLIENT) == "first"
 
 
 # --- one look at the ring --------------------------------------------------------------------------------------------
@@ -1077,7 +1077,7 @@ def test_new_subscription_and_new_filter_are_stored(begun: bool) -> None:
         cursors.begin(Stream(cursors.ring).end, MariadbGtidSet())
     for text in ("", "shop.items"):
         cursors.subscribe(CLIENT, filter_text=text, now=NOW)
-        client = cursors.take_changes().clients[CLIENT]
+        client = cursors.clients.take_changes().clients[CLIENT]
         assert client is not None
         assert (client.filter, client.cursor is not None) == (text, begun)
 
@@ -1117,10 +1117,10 @@ def test_first_entry_of_a_stream_that_is_acked_by_its_position_is_delivered() ->
 def test_ack_inside_a_transaction_stores_nothing() -> None:
     cursors, stream = make()
     cursors.subscribe(CLIENT, now=NOW)
-    cursors.take_changes()
+    cursors.clients.take_changes()
     put(cursors, stream, b"one", b"two")
     cursors.ack(CLIENT, get(cursors, limit=2).batch_id, now=NOW)
-    assert not cursors.changed
+    assert not cursors.clients.changed
 
 
 def test_place_inside_a_transaction_after_what_was_never_given_is_not_acked() -> None:
@@ -1200,21 +1200,21 @@ def test_cursor_that_stays_is_stored_once(begun: bool) -> None:
     if begun:
         cursors.begin(Stream(cursors.ring).end, MariadbGtidSet())
     cursors.subscribe(CLIENT, now=NOW)
-    cursors.take_changes()
+    cursors.clients.take_changes()
     cursors.advance(NOW)
-    assert not cursors.changed
+    assert not cursors.clients.changed
 
 
 def test_only_the_output_that_owns_a_client_may_call_for_it() -> None:
     cursors, _ = make()
     cursors.subscribe(CLIENT, output="kafka", now=NOW)
-    token = cursors.open_session(CLIENT, NOW, "kafka")
+    token = cursors.clients.open_session(CLIENT, NOW, "kafka")
     for session in (None, "x", f"{token}x"):
         with pytest.raises(OwnedError, match="the output kafka"):
             cursors.admit(CLIENT, session)
     for output in ("", "rabbit"):
         with pytest.raises(OwnedError, match="the output kafka"):
-            cursors.open_session(CLIENT, NOW, output)
+            cursors.clients.open_session(CLIENT, NOW, output)
     cursors.admit(CLIENT, f"{token}.1")
     cursors.admit(2)
     cursors.release(CLIENT)
@@ -1225,7 +1225,7 @@ def test_only_the_output_that_owns_a_client_may_call_for_it() -> None:
 def test_a_token_that_no_life_has_opened_is_stale(token: str) -> None:
     cursors, _ = make()
     cursors.subscribe(CLIENT, now=NOW)
-    cursors.open_session(CLIENT, NOW)
+    cursors.clients.open_session(CLIENT, NOW)
     with pytest.raises(StaleSessionError):
         cursors.get(CLIENT, now=NOW, session=token)
 
@@ -1269,7 +1269,7 @@ class TestProtection:
 
     def test_it_is_stored_stays_when_the_client_subscribes_again_and_ends_on_request(self, cursors: Cursors) -> None:
         def is_stored() -> bool:
-            client = cursors.take_changes().clients[CLIENT]
+            client = cursors.clients.take_changes().clients[CLIENT]
             assert client is not None
             return client.protected
 
@@ -1290,7 +1290,7 @@ class TestProtection:
         cursors.track.log.held = {}
         later, _ = make()
         later.track.log = cursors.track.log
-        for client in cursors.stored():
+        for client in cursors.clients.stored():
             later.restore(client, NOW)
         assert self.held(cursors) == {CLIENT: 0}
         assert later.status(CLIENT).protected
@@ -1333,20 +1333,20 @@ class TestSeek:
         cursors.seek(CLIENT, "latest", memory="moved", now=NOW)
         with pytest.raises(UnknownBatchError):
             cursors.ack(CLIENT, outstanding, now=NOW, memory="late")
-        assert cursors.memory(CLIENT) == "moved"
+        assert cursors.clients.memory(CLIENT) == "moved"
 
     def test_filter_expiry_and_session_stay_and_it_is_stored(self, cursors: Cursors) -> None:
-        session = cursors.open_session(CLIENT, NOW)
-        cursors.take_changes()
+        session = cursors.clients.open_session(CLIENT, NOW)
+        cursors.clients.take_changes()
         cursors.seek(CLIENT, "earliest", memory="moved", now=NOW + 5)
-        client = cursors.take_changes().clients[CLIENT]
+        client = cursors.clients.take_changes().clients[CLIENT]
         assert client is not None
         assert client.cursor is not None
         assert (client.filter, client.expire_after, client.memory) == ("shop.orders", 7, "moved")
         assert cursors.expire(NOW + 12) == []
         with pytest.raises(StaleSessionError):
-            cursors.check(CLIENT, "1-older")
-        cursors.check(CLIENT, session)
+            cursors.clients.check(CLIENT, "1-older")
+        cursors.clients.check(CLIENT, session)
 
     def test_late_rows_are_still_to_be_given(self, cursors: Cursors) -> None:
         late = LateRows(self.place(cursors, 1), "shop", "orders", b"", 1, 0, b"")
@@ -1356,9 +1356,9 @@ class TestSeek:
 
     def test_a_place_that_is_yet_to_come_is_waited_for(self, cursors: Cursors) -> None:
         place = self.place(cursors, 5)
-        cursors.take_changes()
+        cursors.clients.take_changes()
         assert cursors.seek(CLIENT, str(place), memory="moved", now=NOW).state == "ahead"
-        client = cursors.take_changes().clients[CLIENT]
+        client = cursors.clients.take_changes().clients[CLIENT]
         assert client is not None
         assert client.cursor is not None
         assert client.cursor.position == place
@@ -1386,7 +1386,7 @@ class TestSeek:
         with pytest.raises(GoneError):
             cursors.seek(CLIENT, str(self.place(cursors, 1)), memory="moved", now=NOW)
         assert cursors.status(CLIENT) == before
-        assert cursors.memory(CLIENT) == "a text"
+        assert cursors.clients.memory(CLIENT) == "a text"
 
     def test_a_client_that_has_not_subscribed_has_no_cursor(self, cursors: Cursors) -> None:
         with pytest.raises(NotSubscribedError):
@@ -1428,11 +1428,11 @@ class TestGoBack:
         cursors.go_back(CLIENT, now=NOW)
         assert cursors.status(CLIENT).state == "catching-up"
         assert cursors.behind[CLIENT].position == stream.position(3)
-        assert (stored(cursors), cursors.memory(CLIENT)) == (before, "a text")
+        assert (stored(cursors), cursors.clients.memory(CLIENT)) == (before, "a text")
 
     def test_a_client_that_has_left_the_ring_inside_a_transaction_goes_back_too(self) -> None:
         cursors, stream = self.make()
-        cursors._subscribers[CLIENT].detach(cursors.track, GoneError("it is slow"))
+        cursors.clients.subscribers[CLIENT].detach(cursors.track, GoneError("it is slow"))
         assert cursors.behind[CLIENT].position == stream.position(5)
         reader = Stream(Ring(64), events=3)
         cursors.catch_up(CLIENT, Track(reader.ring))
@@ -1445,7 +1445,7 @@ class TestGoBack:
 
     def test_one_that_waits_for_a_reader_inside_a_transaction_waits_for_one_before_it(self) -> None:
         cursors, stream = self.make()
-        cursors._subscribers[CLIENT].detach(cursors.track, GoneError("it is slow"))
+        cursors.clients.subscribers[CLIENT].detach(cursors.track, GoneError("it is slow"))
         cursors.go_back(CLIENT, now=NOW)
         assert cursors.behind[CLIENT].position == stream.position(3)
 
@@ -1465,7 +1465,7 @@ class TestGoBack:
         for is_served in (False, True):
             assert cursors.go_back(CLIENT, now=NOW) == is_served
             with pytest.raises(GoneError):
-                cursors.check(CLIENT)
+                cursors.clients.check(CLIENT)
         assert stored(cursors).position == stream.position(3)
 
     def test_one_that_has_gone_back_holds_the_ring_from_its_transaction_on(self) -> None:
@@ -1493,8 +1493,8 @@ class TestGoBack:
 
     def test_an_older_session_cannot(self) -> None:
         cursors, _ = self.make()
-        session = cursors.open_session(CLIENT, NOW)
-        cursors.open_session(CLIENT, NOW)
+        session = cursors.clients.open_session(CLIENT, NOW)
+        cursors.clients.open_session(CLIENT, NOW)
         with pytest.raises(StaleSessionError):
             cursors.go_back(CLIENT, now=NOW, session=session)
 
@@ -1522,7 +1522,7 @@ class TestSkip:
         assert self.cursors.skip(CLIENT, stream.position(event), now=NOW) == stream.position(7)
         found = stored(self.cursors)
         assert (found.position, found.gtid) == (stream.position(7), "0-101-2")
-        assert self.cursors.outstanding(CLIENT) == 0
+        assert self.cursors.clients.outstanding(CLIENT) == 0
         assert self.cursors.get(CLIENT, now=NOW) is None, "that it was skipped is not stored yet"
         store(self.cursors)
         assert entries(get(self.cursors).slices) == [b"begin", b"four", b"end"]
@@ -1565,7 +1565,7 @@ class TestSkip:
     def test_what_was_given_after_it_is_given_again(self, stream: Stream) -> None:
         given = [get(self.cursors, limit=4), get(self.cursors)]
         self.cursors.skip(CLIENT, stream.position(3), now=NOW)
-        assert self.cursors.outstanding(CLIENT) == 0
+        assert self.cursors.clients.outstanding(CLIENT) == 0
         store(self.cursors)
         assert entries(get(self.cursors).slices) == entries(given[1].slices) == [b"begin", b"four", b"end"]
 
@@ -1721,19 +1721,19 @@ def test_what_is_to_be_acked_next_is_what_was_given_first_and_in_that_order() ->
     cursors.subscribe(CLIENT, now=NOW)
     put(cursors, stream, b"one", b"two", b"three")
     first, second, third = [get(cursors, limit=1).batch_id for _ in range(3)]
-    cursors.check_next(CLIENT, [first, second])
-    cursors.check_next(CLIENT, [first, second, third])
+    cursors.clients.check_next(CLIENT, [first, second])
+    cursors.clients.check_next(CLIENT, [first, second, third])
     for wrong in ([second], [second, first], [first, third], [first, second, third, third + 1]):
         with pytest.raises(UnknownBatchError, match=f"batches {wrong[0]} to {wrong[-1]} next"):
-            cursors.check_next(CLIENT, wrong)
-    cursors.remember(CLIENT, "before", [first, second])
-    assert cursors.take_changes().clients[CLIENT] == cursors.stored()[0]
+            cursors.clients.check_next(CLIENT, wrong)
+    cursors.clients.remember(CLIENT, "before", [first, second])
+    assert cursors.clients.take_changes().clients[CLIENT] == cursors.clients.stored()[0]
     cursors.rollback(CLIENT, now=NOW)
     with pytest.raises(UnknownBatchError):
-        cursors.check_next(CLIENT, [first])
+        cursors.clients.check_next(CLIENT, [first])
     with pytest.raises(UnknownBatchError):
-        cursors.remember(CLIENT, "later", [first])
-    assert cursors.memory(CLIENT) == "before"
+        cursors.clients.remember(CLIENT, "later", [first])
+    assert cursors.clients.memory(CLIENT) == "before"
 
 
 # --- a ring that another source fills on -----------------------------------------------------------------------------

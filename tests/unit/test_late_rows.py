@@ -29,7 +29,7 @@ def destination() -> tuple[Cursors, Stream, LateRows]:
 
 
 def stored(cursors: Cursors) -> StoredClient:
-    (found,) = cursors.stored()
+    (found,) = cursors.clients.stored()
     return found
 
 
@@ -66,7 +66,7 @@ def test_a_client_before_their_place_or_with_another_filter_is_not_given_them(
     assert not cursors.give_late(CLIENT, rows)
     cursors.subscribe(2, start="latest", now=NOW)
     assert not cursors.give_late(2, replace(rows, position=stream.end))
-    assert [it.late for it in cursors.stored()] == [(), ()]
+    assert [it.late for it in cursors.clients.stored()] == [(), ()]
 
 
 def test_a_client_with_a_filter_is_given_those_of_tables_that_it_wants_by_then(
@@ -95,11 +95,11 @@ def test_that_they_are_to_be_given_and_that_they_have_arrived_is_stored(
     destination: tuple[Cursors, Stream, LateRows],
 ) -> None:
     cursors, _, rows = destination
-    cursors.take_changes()
+    cursors.clients.take_changes()
     cursors.give_late(CLIENT, rows)
-    assert list(cursors.take_changes().clients) == [CLIENT]
+    assert list(cursors.clients.take_changes().clients) == [CLIENT]
     cursors.ack(CLIENT, get(cursors).batch_id, now=NOW)
-    assert list(cursors.take_changes().clients) == [CLIENT]
+    assert list(cursors.clients.take_changes().clients) == [CLIENT]
 
 
 def test_after_they_were_given_nothing_beyond_can_be_acked_by_position(

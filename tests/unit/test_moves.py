@@ -152,10 +152,10 @@ class TestAGap:
 
     def test_is_stored_before_anything_after_it_is_given(self, cursors: Cursors) -> None:
         assert cursors.get(CLIENT, now=NOW) is None
-        changes = cursors.take_changes()
+        changes = cursors.clients.take_changes()
         assert [it.reason for it in changes.moves[CLIENT]] == [Reason.PURGE]
         assert cursors.get(CLIENT, now=NOW) is None, "it is not stored yet"
-        cursors.end_store(changes, durable=False)
+        cursors.clients.end_store(changes, durable=False)
         assert cursors.get(CLIENT, now=NOW) is None, "it could not be stored"
         store(cursors)
         assert get(cursors)
@@ -224,7 +224,8 @@ class TestAGap:
         assert found.rows == 2
 
     def test_the_next_life_tells_it_as_well(self, cursors: Cursors, stream: Stream) -> None:
-        stored = {it: [Move.of(one.stored()) for one in all_] for it, all_ in cursors.take_changes().moves.items()}
+        moves = cursors.clients.take_changes().moves
+        stored = {it: [Move.of(one.stored()) for one in all_] for it, all_ in moves.items()}
         again = Cursors(Ring(64), epoch=3, compile_filter=one_table, gate=Gate(stored))
         again.restore(StoredClient(CLIENT, "", Cursor.at(self.begin)), NOW)
         again.begin(self.begin, None)

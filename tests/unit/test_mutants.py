@@ -13,7 +13,7 @@ from tests.mutants.mutant import ROOT, compiled_mutants, explanations, python_mu
     ("path", "change", "code"),
     [
         ("store/reading.py", "self.marks.clear() -> pass", "self.marks.clear()"),
-        ("store/cursors.py", "2 -> 3", "return (self._shared.next_id + IDS_PER_EPOCH // 2) // IDS_PER_EPOCH"),
+        ("store/clients.py", "2 -> 3", "return (self.next_id + IDS_PER_EPOCH // 2) // IDS_PER_EPOCH"),
         ("store/reading.py", ">= -> >", "(last := self.track.ring.last_data(self.ack, sequence)) >= 0"),
         ("store/subscriber.py", "<= -> <", "if _order(token) <= _order(self.session):"),
         ("instance/meta/file.py", "os.fsync(file.fileno()) -> pass", "os.fsync(file.fileno())"),

@@ -247,7 +247,7 @@ class PatienceMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        stored = self.cursors.stored()
+        stored = self.cursors.clients.stored()
         first = earliest([client.cursor for client in stored if client.cursor])
         begin = index_of(first.position) if first and first.position else self.feed.base
         for client in stored:
@@ -316,7 +316,7 @@ class PatienceMachine(RuleBasedStateMachine):
     def unsubscribe(self, data: st.DataObject) -> None:
         client_id = data.draw(st.sampled_from(sorted(self.clients)))
         self.cursors.unsubscribe(client_id)
-        self.cursors.end_store(self.cursors.take_changes(), durable=True)
+        self.cursors.clients.end_store(self.cursors.clients.take_changes(), durable=True)
         del self.clients[client_id]
         self.tend()
 
@@ -383,7 +383,7 @@ class PatienceMachine(RuleBasedStateMachine):
 
     def lose_if_out(self, client_id: int, client: Client) -> None:
         """Notice that what was given is to be given again."""
-        if client.given and not self.cursors.outstanding(client_id):
+        if client.given and not self.cursors.clients.outstanding(client_id):
             self.lose(client)
 
     def lose(self, client: Client) -> None:
@@ -392,7 +392,7 @@ class PatienceMachine(RuleBasedStateMachine):
         client.got = client.confirmed
 
     def confirm(self, client_id: int, client: Client) -> None:
-        if not self.cursors.outstanding(client_id):
+        if not self.cursors.clients.outstanding(client_id):
             self.lose(client)
             return
         batch_id, to = client.given.pop(0)

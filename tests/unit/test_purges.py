@@ -23,10 +23,10 @@ HERE = Position("1", "bin.000007", 1_700_000_000, 400, 0)
 HOUR = 3600.0
 
 
-class Cursors:
-    """Of a client with a place, and of one that has none yet."""
+class Clients:
+    """One with a place, and one that has none yet."""
 
-    client_ids = (1001, 1002)
+    ids = (1001, 1002)
 
     def __init__(self, restart: Position | None, log: Any) -> None:
         self.track = Stream(Ring(), catches_up=True)
@@ -66,8 +66,8 @@ class Parser:
 
 
 def watch(parser: Any, restart: Position | None = None, log: Log | None = None) -> PurgeWatch:
-    cursors: Any = Cursors(restart, log)
-    return PurgeWatch("shop", cursors, parser)
+    clients: Any = Clients(restart, log)
+    return PurgeWatch("shop", clients, parser)
 
 
 def expiry(hours: float) -> Expiry:
@@ -124,11 +124,11 @@ async def test_beside_a_log_that_has_the_place_only_open_xa_transactions_are_nee
     it = watch(parser, log=Log(None, (time.time() + HOUR, 40 * HOUR), None))
     await it.look()
     assert not parser.asked
-    it._cursors.track.ring.restarts.note(HERE, prepared)
+    it._clients.track.ring.restarts.note(HERE, prepared)
     await it.look()
     assert parser.asked == [[prepared]]
     assert it.threats[1001].text.startswith(f"the source may purge the binlog at {prepared}, where an XA"), "is worse"
-    it._cursors.track.ring.restarts.note(HERE, None)
+    it._clients.track.ring.restarts.note(HERE, None)
     await it.look()
     assert not it.threats
 

@@ -214,7 +214,7 @@ def test_what_an_earlier_life_gave_can_be_acked_in_the_next() -> None:
     old.cursors.subscribe(CLIENT, now=NOW)
     old.put(b"one")
     given = old.mark(0)
-    stored = old.cursors.take_changes().clients[CLIENT]
+    stored = old.cursors.clients.take_changes().clients[CLIENT]
     assert isinstance(stored, StoredClient)
 
     new = Setup()
@@ -505,7 +505,7 @@ def lose_reader(cursors: Cursors) -> None:
 
 def test_position_of_an_earlier_life_beyond_where_a_reader_meets_the_ring_is_acked_in_the_ring() -> None:
     behind = Behind()
-    (stored,) = (it for it in behind.cursors.take_changes().clients.values() if it and it.client_id == CLIENT)
+    (stored,) = (it for it in behind.cursors.clients.take_changes().clients.values() if it and it.client_id == CLIENT)
     behind.cursors.unsubscribe(CLIENT)
     behind.cursors.restore(stored, NOW)
     behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
@@ -517,7 +517,7 @@ def test_position_of_an_earlier_life_beyond_where_a_reader_meets_the_ring_is_ack
     assert behind.cursors.status(CLIENT).acked == acked
     assert not behind.cursors.ack_to(CLIENT, late, now=NOW)
     assert behind.cursors.status(CLIENT).acked == behind.main.at(6)
-    changed = behind.cursors.take_changes().clients[CLIENT]
+    changed = behind.cursors.clients.take_changes().clients[CLIENT]
     assert changed is not None
     assert changed.cursor is not None
     assert changed.cursor.delivered == behind.main.position(6)
@@ -670,9 +670,9 @@ def test_ack_by_position_confirms_marks_that_were_given_again_before_it(setup: S
     oldest = setup.cursors.status(CLIENT).marks[0]
     setup.cursors.rollback(CLIENT, oldest, now=NOW)
     assert setup.cursors.get(CLIENT, now=NOW, max_entries=3) is not None
-    assert setup.cursors.outstanding(CLIENT) == 2
+    assert setup.cursors.clients.outstanding(CLIENT) == 2
     assert setup.cursors.ack_to(CLIENT, setup.stream.position(3), now=NOW)
-    assert setup.cursors.outstanding(CLIENT) == 1, "that of the second transaction"
+    assert setup.cursors.clients.outstanding(CLIENT) == 1, "that of the second transaction"
 
 
 def test_client_that_has_acked_all_of_its_reader_joins_the_ring_between_two_transactions() -> None:

@@ -182,7 +182,7 @@ def test_what_changes_about_a_client_rouses_it_alone(change: str) -> None:
     elif change == "seek":
         cursors.seek(changed, "latest", memory="", now=now)
     elif change == "session":
-        cursors.open_session(changed, now)
+        cursors.clients.open_session(changed, now)
     elif change == "unsubscribe":
         cursors.unsubscribe(changed)
     elif change == "fall_out":
@@ -202,7 +202,7 @@ def test_one_that_rests_is_on_a_call_and_does_not_expire() -> None:
         stream.cursors.subscribe(client_id, filter_text=text, expire_after=10, now=0)
     assert stream.cursors.rest(waits)
     assert stream.cursors.expire(11.0) == [left]
-    assert stream.cursors.client_ids == [waits]
+    assert stream.cursors.clients.ids == [waits]
 
 
 def test_of_many_clients_the_places_are_moved_on_a_little_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +290,7 @@ class RestingMachine(RuleBasedStateMachine):
 
     @rule(client_id=CLIENTS, limit=st.integers(0, 3))
     def get(self, client_id: int, limit: int) -> None:
-        if client_id in self.cursors.client_ids:
+        if client_id in self.cursors.clients.ids:
             self.cursors.get(client_id, max_entries=limit, now=1)
 
     @rule(client_id=CLIENTS)
@@ -299,7 +299,7 @@ class RestingMachine(RuleBasedStateMachine):
 
     @rule(client_id=CLIENTS, last=st.booleans())
     def ack(self, client_id: int, last: bool) -> None:
-        marks = self.cursors.status(client_id).marks if client_id in self.cursors.client_ids else []
+        marks = self.cursors.status(client_id).marks if client_id in self.cursors.clients.ids else []
         if marks and last:
             place = self.cursors.place_after(client_id, marks[-1])
             assert place is not None
@@ -310,22 +310,22 @@ class RestingMachine(RuleBasedStateMachine):
 
     @rule(client_id=CLIENTS, one=st.booleans())
     def rollback(self, client_id: int, one: bool) -> None:
-        marks = self.cursors.status(client_id).marks if client_id in self.cursors.client_ids else []
+        marks = self.cursors.status(client_id).marks if client_id in self.cursors.clients.ids else []
         if marks:
             self.cursors.rollback(client_id, marks[0] if one else None, now=1)
 
     @rule(client_id=CLIENTS, latest=st.booleans())
     def seek(self, client_id: int, latest: bool) -> None:
-        if client_id in self.cursors.client_ids:
+        if client_id in self.cursors.clients.ids:
             self.cursors.seek(client_id, "latest" if latest else "earliest", memory="", now=1)
 
     @rule()
     def store(self) -> None:
-        self.cursors.end_store(self.cursors.take_changes(), durable=True)
+        self.cursors.clients.end_store(self.cursors.clients.take_changes(), durable=True)
 
     @rule(client_id=CLIENTS)
     def unsubscribe(self, client_id: int) -> None:
-        if client_id in self.cursors.client_ids:
+        if client_id in self.cursors.clients.ids:
             self.cursors.unsubscribe(client_id)
 
     @rule()

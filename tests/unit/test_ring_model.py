@@ -249,7 +249,7 @@ class RingMachine(RuleBasedStateMachine):
 
     @rule(durable=st.booleans())
     def store(self, durable: bool) -> None:
-        self.cursors.end_store(self.cursors.take_changes(), durable=durable)
+        self.cursors.clients.end_store(self.cursors.clients.take_changes(), durable=durable)
         if durable:
             self.unstored.clear()
 
@@ -368,7 +368,7 @@ class RingMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """A new life begins at the earliest stored cursor and goes on from there."""
-        stored = {client.client_id: client for client in self.cursors.stored()}
+        stored = {client.client_id: client for client in self.cursors.clients.stored()}
         assert stored.keys() == self.clients.keys()
         cursors = [client.cursor for client in stored.values() if client.cursor]
         first = earliest(cursors)
@@ -408,7 +408,7 @@ class RingMachine(RuleBasedStateMachine):
     @invariant()
     def cursors_stand_at_boundaries_and_lose_nothing(self) -> None:
         for client_id, client in self.clients.items():
-            stored = next(it for it in self.cursors.stored() if it.client_id == client_id)
+            stored = next(it for it in self.cursors.clients.stored() if it.client_id == client_id)
             if stored.cursor is None or stored.cursor.position is None:
                 continue
             index = index_of(stored.cursor.position)

@@ -69,7 +69,7 @@ class Taken:
 
     @property
     def stored(self) -> StoredClient:
-        [found] = self.cursors.stored()
+        [found] = self.cursors.clients.stored()
         return found
 
 
@@ -131,9 +131,9 @@ def test_an_ack_brings_the_snapshot_forward_in_order(taken: Taken) -> None:
     with pytest.raises(AckOutOfOrderError):
         taken.ack(second)
     assert taken.progress == [(None, 0, False), (None, 0, False)]
-    taken.cursors.take_changes()
+    taken.cursors.clients.take_changes()
     taken.ack(first)
-    assert list(taken.cursors.take_changes().clients) == [CLIENT]
+    assert list(taken.cursors.clients.take_changes().clients) == [CLIENT]
     assert taken.progress[0] == (("'b'",), 2, False)
     taken.ack(second)
     assert taken.progress[0] == (("'c'",), 3, True)
@@ -164,7 +164,7 @@ def test_a_batch_that_is_acked_with_its_position_confirms_the_changes_before_it(
     taken.fill(taken.open(), "a")
     change, rows = get(taken.cursors), get(taken.cursors)
     assert taken.cursors.ack_to(CLIENT, Position.parse(rows.to), batch_id=rows.batch_id, now=NOW)
-    cursor = taken.cursors.cursor(CLIENT)
+    cursor = taken.cursors.clients.cursor(CLIENT)
     assert cursor is not None
     assert str(cursor.position) == str(cursor.delivered) == change.to
 

@@ -282,7 +282,7 @@ async def test_no_reader_of_the_former_source_is_left(pair: Pair, monkeypatch: p
     batch = await pair.server.get_without_ack(MAIN, 2)
     await pair.server.ack(MAIN, 2, batch_id=batch.batch_id)
     cursors = pair.instance.cursors
-    cursors._subscribers[CLIENT].detach(cursors.track, GoneError("it is slow"))
+    cursors.clients.subscribers[CLIENT].detach(cursors.track, GoneError("it is slow"))
     waiting = asyncio.create_task(pair.server.get_without_ack(MAIN, CLIENT, timeout=5))
     await soon(lambda: len(pair.reading) == 2)
     Source.proof.set()

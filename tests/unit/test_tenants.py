@@ -112,7 +112,7 @@ async def test_filters_that_are_alike_are_compiled_once(serve: Serve) -> None:
         for client_id in (1, 2, 3):
             await server.subscribe("example", client_id, filter=r"shop\..*")
         cursors = server.instances["example"].cursors
-        assert len({id(cursors.wanted(client_id).tables) for client_id in (1, 2, 3)}) == 1
+        assert len({id(cursors.clients.wanted(client_id).tables) for client_id in (1, 2, 3)}) == 1
         assert len(cursors.ring.masks) == 1
 
 

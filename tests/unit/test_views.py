@@ -485,9 +485,9 @@ async def test_clients_of_a_view_expire_as_that_is_configured(setup: Setup) -> N
     await setup.server.subscribe(MAIN, CLIENT)
     view = setup.server.instances[VIEW]
     view.cursors._expire_after = 1
-    view.cursors._subscribers[CLIENT].last_active -= 2
-    await soon(lambda: not view.cursors.client_ids)
-    assert setup.server.instances[MAIN].cursors.client_ids == [CLIENT]
+    view.cursors.clients.subscribers[CLIENT].last_active -= 2
+    await soon(lambda: not view.cursors.clients.ids)
+    assert setup.server.instances[MAIN].cursors.clients.ids == [CLIENT]
 
 
 async def test_a_view_that_begins_with_its_destination_is_not_made_twice(setup: Setup) -> None:

@@ -47,7 +47,7 @@ class Canal:
         return self.embedded.status("example", client_id).marks
 
     def client_ids(self) -> list[int]:
-        return self.embedded.instances["example"].cursors.client_ids
+        return self.embedded.instances["example"].cursors.clients.ids
 
     def all_marks(self) -> list[int]:
         return [mark for client_id in self.client_ids() for mark in self.marks(client_id)]

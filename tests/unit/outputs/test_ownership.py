@@ -182,7 +182,7 @@ class TestCallsOfOthers:
     async def test_do_not_expire_it(self, setup: Setup) -> None:
         await setup.run(output("a"))
         cursors = setup.embedded.instances[NAME].cursors
-        cursors._subscribers[FIRST].expire_after = 1  # as a cursor that Canal wrote says nothing of it
+        cursors.clients.subscribers[FIRST].expire_after = 1  # as a cursor that Canal wrote says nothing of it
         assert cursors.expire(float("inf")) == []
 
 

@@ -25,6 +25,7 @@ from ..protocol.errors import (
 )
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
+from .admission import Admission
 from .batch import UNMARKED, Batch, LateRows, Part, Range, RangeLimits
 from .clients import Clients, Counters
 from .cursor import Cursor, StoredClient
@@ -42,11 +43,6 @@ from .stream import Stream
 from .subscriber import Subscriber
 from .track import RowFilter, TableFilter, Track, Wanted
 
-MAX_CONDITIONS = 16
-"""Different conditions on rows that clients of a destination, and of each view, may have: all that is stored is judged
-by each of them."""
-CONDITIONS_OF_TOKEN = 4
-"""How many of them those may have that a token has created."""
 NOBODY = By()
 """Moves of places that nobody asked for are made by the server itself."""
 
@@ -112,14 +108,10 @@ class Cursors:
         self._retention = self._shared.retention
         self.track = self._retention.track
         self._expire_after = expire_after
-        self._compile_filter = compile_filter
-        self._passes = passes
-        self.texts = False
-        """Whether clients that have no filter and no condition are given the texts of statements."""
-        self._compile_where = compile_where
         number = 0 if main is None else self._shared.views + 1
         self._shared.views = max(self._shared.views, number)
         self.clients = Clients(self._retention, self._shared.counters, gate or Gate(), number)
+        self.admission = Admission(self.clients, compile_filter, compile_where, passes)
         self.gate, self.resting = self.clients.gate, self.clients.resting
         self._shared.members.append(self)
         self._refused: list[int] = []
@@ -321,7 +313,7 @@ class Cursors:
         state: InRing | Ahead | Gone
         wanted = Wanted()
         try:
-            wanted = self._compile(client.filter, client.where)
+            wanted = self.admission.compile(client.filter, client.where)
         except FilterError as error:
             state = Gone(self.track, error, None)
         else:
@@ -367,11 +359,11 @@ class Cursors:
         """
         known = self.clients.subscribers.get(client_id)
         if known is not None:
-            self._own(known, output)
+            self.admission.own(known, output)
             where = known.where if where is None else where
             if where != known.where:
-                self._check_conditions(client_id, where, known.owner if owner is None else owner)
-            known.select(filter_text, where, self._compile(filter_text, where))
+                self.admission.check_conditions(client_id, where, known.owner if owner is None else owner)
+            known.select(filter_text, where, self.admission.compile(filter_text, where))
             self.resting.rouse(client_id)
             known.last_active = now
             known.expire_after = known.expire_after if expire_after is None else expire_after
@@ -384,8 +376,8 @@ class Cursors:
             self._retention.hold()
             return self.status(client_id)
         where = where or ""
-        self._check_conditions(client_id, where, owner or "")
-        wanted = self._compile(filter_text, where)
+        self.admission.check_conditions(client_id, where, owner or "")
+        wanted = self.admission.compile(filter_text, where)
         state, cursor = self._begin_at(start, wanted, by.time)
         stored = StoredClient(
             client_id,
@@ -447,7 +439,7 @@ class Cursors:
         """
         subscriber = self.clients.find(client_id)
         if subscriber.refusal is not None:
-            wanted = self._compile(subscriber.filter, subscriber.where)
+            wanted = self.admission.compile(subscriber.filter, subscriber.where)
             subscriber.select(subscriber.filter, subscriber.where, wanted)
         known = subscriber.cursor
         if known is not None and known.position is not None and start in (known.position, str(known.position)):
@@ -538,52 +530,6 @@ class Cursors:
         for client_id in expired:
             self._remove(client_id, Reason.EXPIRE, by, held=True)
         return expired
-
-    def admit(self, client_id: int, session: str | None = None) -> None:
-        """Raise OwnedError when an output owns a client, and it is not the output that calls."""
-        subscriber = self.clients.subscribers.get(client_id)
-        if subscriber is not None and (session is None or session.partition(".")[0] != subscriber.session):
-            subscriber.require_free()
-
-    def filters_of(self, owner: str) -> set[TableFilter]:
-        """Return the filters of the clients of a token."""
-        clients = self.clients.subscribers.values()
-        return {it.wanted.tables for it in clients if it.owner == owner and it.wanted.tables is not None}
-
-    def count(self, owner: str | None = None) -> int:
-        """Return how many clients there are, or of a token."""
-        if owner is None:
-            return len(self.clients.subscribers)
-        return sum(it.owner == owner for it in self.clients.subscribers.values())
-
-    def owners(self, client_id: int) -> tuple[str, str] | None:
-        """Return the output that owns a client, and the token; empty without. None if it has not subscribed."""
-        subscriber = self.clients.subscribers.get(client_id)
-        return None if subscriber is None else (subscriber.output, subscriber.owner)
-
-    def note_refused_call(self, client_id: int, text: str) -> None:
-        """Keep with a client which call of somebody else was refused last. Raises NotSubscribedError."""
-        self.clients.find(client_id).refused = text
-        self.clients.unstored.add(client_id)
-
-    def release(self, client_id: int) -> str:
-        """Let a client no longer be that of an output, and return which that was; its cursor stays.
-
-        Raises NotSubscribedError.
-        """
-        subscriber = self.clients.find(client_id)
-        output = subscriber.output
-        subscriber.own("")
-        self.clients.unstored.add(client_id)
-        return output
-
-    def _own(self, known: Subscriber, output: str) -> None:
-        """Let a client be that of an output; any other call needs one that is of none. Raises OwnedError."""
-        if not output:
-            known.require_free()
-        elif output != known.output:
-            known.own(output)
-            self.clients.unstored.add(known.client_id)
 
     # --- late rows ---------------------------------------------------------------------------------------------------
 
@@ -1122,30 +1068,6 @@ class Cursors:
         place = start if isinstance(start, Position) else Position.parse(str(start))
         cursor = Cursor.at(place, delivered=place)
         return Ahead.at(self.track, cursor), cursor
-
-    def _compile(self, filter_text: str, where: str) -> Wanted:
-        tables = self._compile_filter(filter_text) if filter_text else self._passes
-        if not where or self._compile_where is None:
-            return Wanted(tables, texts=self.texts and tables is None)
-        return Wanted(tables, self._compile_where(where))
-
-    def _check_conditions(self, client_id: int, text: str, owner: str) -> None:
-        """Raise FilterError if another condition on rows would be one too many, of all clients or of a token's."""
-        if not text:
-            return
-        others = [it for key, it in self.clients.subscribers.items() if key != client_id and it.where]
-        conditions = {it.where for it in others}
-        if text not in conditions and len(conditions) >= MAX_CONDITIONS:
-            whose, most = "clients of this destination or view", MAX_CONDITIONS
-        else:
-            conditions = {it.where for it in others if it.owner == owner}
-            if not owner or text in conditions or len(conditions) < CONDITIONS_OF_TOKEN:
-                return
-            whose, most = f"the clients that the token {owner!r} has created here", CONDITIONS_OF_TOKEN
-        raise FilterError(
-            f"{whose} have {most} different conditions on rows, and no more are judged: use one of theirs (sluice"
-            " clients shows them), or a filter in the consumer"
-        )
 
     def _refuse(self, subscriber: Subscriber) -> None:
         """Serve a client no longer that has come to a row of which its condition cannot be judged."""

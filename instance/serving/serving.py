@@ -369,7 +369,7 @@ class Serving(ABC):
         text = "%s on client %d is refused: %s"
         logger.warning(text, call, client_id, error, extra={"destination": self.config.destination})
         when = datetime.now(UTC).isoformat(timespec="seconds")  # noqa: TID251  outlives the process
-        self.cursors.note_refused_call(client_id, f"{when} {call}")
+        self.cursors.admission.note_refused_call(client_id, f"{when} {call}")
 
     def expire(self) -> None:
         """Remove the clients that have made no call for too long."""
@@ -431,7 +431,7 @@ class Serving(ABC):
         """
         if not text or text in self._filters:
             return self._filters.get(text)
-        if self.cursors.owners(client_id) is not None and self.cursors.status(client_id).filter == text:
+        if self.cursors.admission.owners(client_id) is not None and self.cursors.status(client_id).filter == text:
             found = await _compiling(self._narrow, text)
             return self._filters.setdefault(text, found)
         found = await self.narrow(text)
@@ -439,7 +439,7 @@ class Serving(ABC):
         whose = f"the filters of the clients of {self.config.destination}"
         if token and size <= most:
             most //= TOKEN_SHARE
-            own = {it for it in self.cursors.filters_of(token) if isinstance(it, TableFilter)} | {found}
+            own = {it for it in self.cursors.admission.filters_of(token) if isinstance(it, TableFilter)} | {found}
             size, whose = sum(it.size for it in own), f"{whose} that the token {token!r} has created"
         if size > most:
             raise LimitError(

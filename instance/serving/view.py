@@ -130,7 +130,7 @@ class View(Serving):
             passes=None if self._filter.passes_all else self._filter,
             gate=self.gate,
         )
-        self.cursors.texts = self.config.main.passes_texts(self._filter)
+        self.cursors.admission.texts = self.config.main.passes_texts(self._filter)
         self._commits = Commits(self.cursors.clients)
         self._restore()
         main.keep_for(self.config.destination, {})  # its own cursors do that again

@@ -109,7 +109,7 @@ class Calls(Destinations):
         begin = place if is_known else await instance.find_start(place)
         # It may have been stopped, or have begun again, meanwhile; and somebody else may have been faster.
         instance = self._admit_new(destination, client_id, output)
-        is_new = instance.cursors.owners(client_id) is None
+        is_new = instance.cursors.admission.owners(client_id) is None
         _check_room(instance, client_id, who, output)
         instance.cursors.subscribe(
             client_id,
@@ -147,7 +147,7 @@ class Calls(Destinations):
         """Return a destination that runs, for a client that may be new. Raises as `_admit`."""
         if output:
             return self._running(destination)
-        if self._running(destination).cursors.owners(client_id) is None and (who := caller.get()).clients:
+        if self._running(destination).cursors.admission.owners(client_id) is None and (who := caller.get()).clients:
             who.require(client_id, "")
         return self._admit(destination, client_id, "subscribe")
 
@@ -257,7 +257,7 @@ class Calls(Destinations):
     async def release(self, destination: str, client_id: int) -> None:
         """Let a client be no longer that of an output, durably; its cursor stays. Raises NotSubscribedError."""
         instance = self._running(destination)
-        output = instance.cursors.release(client_id)
+        output = instance.cursors.admission.release(client_id)
         await self.audit(destination, "release", client_id, detail=f"it was that of the output {output}")
         await instance.flush()
 
@@ -600,11 +600,11 @@ def _moved(memory: str) -> str:
 def _check_room(instance: Serving, client_id: int, who: Caller, output: str) -> None:
     """Raise LimitError if there is no room for a client that is new."""
     cursors, config = instance.cursors, instance.config
-    if output or cursors.owners(client_id) is not None:
+    if output or cursors.admission.owners(client_id) is not None:
         return
-    if cursors.count() >= config.max_clients:
-        raise LimitError(f"{config.destination} has {cursors.count()} clients (sluice.instance.maxClients)")
-    if who.token and (count := cursors.count(who.token)) >= config.max_clients_of_token:
+    if cursors.admission.count() >= config.max_clients:
+        raise LimitError(f"{config.destination} has {cursors.admission.count()} clients (sluice.instance.maxClients)")
+    if who.token and (count := cursors.admission.count(who.token)) >= config.max_clients_of_token:
         raise LimitError(
             f"{config.destination} has {count} clients that the token {who.token!r} has created"
             " (sluice.instance.maxClientsOfToken)"

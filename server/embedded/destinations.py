@@ -595,11 +595,11 @@ class Destinations:
         """
         instance = self._running(destination)
         try:
-            instance.cursors.admit(client_id, session)
+            instance.cursors.admission.admit(client_id, session)
         except OwnedError as error:
             instance.note_refused_call(client_id, f"{call} by {by_caller().who}", error)
             raise
-        owners = instance.cursors.owners(client_id)
+        owners = instance.cursors.admission.owners(client_id)
         if owners is not None:
             caller.get().require(client_id, owners[1])
         return instance
@@ -610,7 +610,7 @@ class Destinations:
         Raises ForbiddenError unless it is one of the caller's clients.
         """
         instance = self._running(destination)
-        output, owner = instance.cursors.owners(client_id) or ("", "")
+        output, owner = instance.cursors.admission.owners(client_id) or ("", "")
         if output and caller.get().token:
             raise ForbiddenError(
                 f"client {client_id} is that of the output {output}, on which only a token of scope 'admin' may act"

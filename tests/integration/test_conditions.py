@@ -13,7 +13,7 @@ from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.canal.rows import decode_rows
 from sluice.protocol.errors import BadParameterError, FilterError
 from sluice.server.embedded import EmbeddedServer
-from sluice.store.cursors import MAX_CONDITIONS
+from sluice.store.admission import MAX_CONDITIONS
 from sluice.store.snapshot import Selection
 from tests.conftest import Database
 from tests.delivery import deliver, execute, rows_of

@@ -193,7 +193,7 @@ def refused(text: str) -> TableFilter:
 def test_client_with_a_refused_filter_goes_on_with_another_where_it_stood(monkeypatch: pytest.MonkeyPatch) -> None:
     cursors, stream = make()
     at = {1: None, 2: Cursor(FILE, 0, 0, SERVER_ID, "", stream.position(6)), 3: Cursor(FILE, 0, 0, 0, "", stream.end)}
-    monkeypatch.setattr(cursors, "_compile_filter", refused)
+    monkeypatch.setattr(cursors.admission, "_compile_filter", refused)
     for client_id, cursor in at.items():
         cursors.restore(StoredClient(client_id, "(", cursor), NOW)
     monkeypatch.undo()
@@ -211,7 +211,7 @@ def test_place_before_a_stream_that_began_by_its_gtids_is_gone_when_the_begin_is
 ) -> None:
     cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table)
     stream = Stream(cursors.ring, events=30)
-    monkeypatch.setattr(cursors, "_compile_filter", refused)
+    monkeypatch.setattr(cursors.admission, "_compile_filter", refused)
     cursors.restore(StoredClient(2, "(", Cursor(FILE, 4, 0, SERVER_ID, "0-102-4", stream.position(6))), NOW)
     monkeypatch.undo()
     cursors.subscribe(CLIENT, now=NOW)
@@ -1211,14 +1211,14 @@ def test_only_the_output_that_owns_a_client_may_call_for_it() -> None:
     token = cursors.clients.open_session(CLIENT, NOW, "kafka")
     for session in (None, "x", f"{token}x"):
         with pytest.raises(OwnedError, match="the output kafka"):
-            cursors.admit(CLIENT, session)
+            cursors.admission.admit(CLIENT, session)
     for output in ("", "rabbit"):
         with pytest.raises(OwnedError, match="the output kafka"):
             cursors.clients.open_session(CLIENT, NOW, output)
-    cursors.admit(CLIENT, f"{token}.1")
-    cursors.admit(2)
-    cursors.release(CLIENT)
-    cursors.admit(CLIENT)
+    cursors.admission.admit(CLIENT, f"{token}.1")
+    cursors.admission.admit(2)
+    cursors.admission.release(CLIENT)
+    cursors.admission.admit(CLIENT)
 
 
 @pytest.mark.parametrize("token", ["x", "9" * 5000, "x.1", ""])

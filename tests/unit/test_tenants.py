@@ -96,7 +96,7 @@ async def test_filters_are_together_only_so_large(serve: Serve) -> None:
         await server.subscribe("example", 1, filter=filters[0])
         with pytest.raises(LimitError, match=r"of 7500 \(sluice\.instance\.maxFilterSizes\)"):
             await server.subscribe("example", 2, filter=filters[1])
-        assert server.instances["example"].cursors.owners(2) is None
+        assert server.instances["example"].cursors.admission.owners(2) is None
         await server.subscribe("example", 2, filter=filters[0])
         calls("")
         for number in range(1, 5):

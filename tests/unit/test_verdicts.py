@@ -12,9 +12,10 @@ from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChan
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import FilterError
 from sluice.protocol.gtid import MariadbGtidSet
+from sluice.store.admission import CONDITIONS_OF_TOKEN, MAX_CONDITIONS
 from sluice.store.batch import RangeLimits
 from sluice.store.cursor import StoredClient
-from sluice.store.cursors import CONDITIONS_OF_TOKEN, MAX_CONDITIONS, Cursors
+from sluice.store.cursors import Cursors
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 from sluice.store.track import verdicts_of

@@ -21,12 +21,12 @@ from ..protocol.errors import (
     SnapshotRunningError,
     StaleSessionError,
     UnknownBatchError,
-    UnknownSnapshotError,
 )
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from .admission import Admission
-from .batch import UNMARKED, Batch, LateRows, Part, Range, RangeLimits
+from .batch import UNMARKED, Batch, Part, Range, RangeLimits
+from .client_snapshots import ClientSnapshots
 from .clients import Clients, Counters
 from .cursor import Cursor, StoredClient
 from .log.log import Log
@@ -35,8 +35,7 @@ from .patience import Turns
 from .reading import Mark, Reading
 from .retention import Look, Retention
 from .ring import Collected, Flag, Ring
-from .side import gaps_batch, rows_batch
-from .snapshot import Chunk, Given, Snapshot, TableProgress, Window, Wish
+from .side import gaps_batch
 from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served, State
 from .status import ClientStatus
 from .stream import Stream
@@ -97,8 +96,6 @@ class Cursors:
         self.ring = ring
         self.life: int = max(epoch, main.life) if main is not None else epoch
         """The epoch of this life of the destination; see `Counters.epoch` for what is stored."""
-        self.late: dict[str, LateRows] = {}
-        """Rows for the clients that have passed their place, by its text."""
         if main is not None:
             self._shared = main.shared
         else:
@@ -112,6 +109,7 @@ class Cursors:
         self._shared.views = max(self._shared.views, number)
         self.clients = Clients(self._retention, self._shared.counters, gate or Gate(), number)
         self.admission = Admission(self.clients, compile_filter, compile_where, passes)
+        self.snapshots = ClientSnapshots(self.clients, self._retention)
         self.gate, self.resting = self.clients.gate, self.clients.resting
         self._shared.members.append(self)
         self._refused: list[int] = []
@@ -134,6 +132,12 @@ class Cursors:
         self.clients.leave()
         self._retention.hold()
         self._retention.free()
+
+    def continue_after(self, earlier: "Cursors") -> None:
+        """Go on counting where other cursors of the same epoch have ended; the clients keep when they last called."""
+        mine, others = self.counters, earlier.counters
+        mine.next_id, mine.last_session = others.next_id, others.last_session
+        self.clients.keep_calls(earlier.clients.last_calls)
 
     # --- the stream --------------------------------------------------------------------------------------------------
 
@@ -531,118 +535,6 @@ class Cursors:
             self._remove(client_id, Reason.EXPIRE, by, held=True)
         return expired
 
-    # --- late rows ---------------------------------------------------------------------------------------------------
-
-    def continue_after(self, earlier: "Cursors") -> None:
-        """Go on counting where other cursors of the same epoch have ended; the clients keep when they last called."""
-        mine, others = self.counters, earlier.counters
-        mine.next_id, mine.last_session = others.next_id, others.last_session
-        self.clients.keep_calls(earlier.clients.last_calls)
-
-    def give_late(self, client_id: int, rows: LateRows) -> bool:
-        """Give rows to a client if it has passed their place and wants their table; return whether it will get them."""
-        subscriber = self.clients.find(client_id)
-        cursor = subscriber.cursor
-        place = cursor.position if cursor is not None else None
-        if place is None or not place.same_history(rows.position) or place <= rows.position:
-            return False
-        if not subscriber.wanted.has(rows.schema, rows.table):
-            return False
-        if str(rows.position) not in subscriber.late:
-            subscriber.late.append(str(rows.position))
-            self.resting.rouse(client_id)
-            self.clients.unstored.add(client_id)
-        return True
-
-    # --- snapshots ---------------------------------------------------------------------------------------------------
-
-    def snapshots(self, client_id: int) -> Sequence[Snapshot]:
-        """Return the snapshots of a client. Raises NotSubscribedError."""
-        return self.clients.find(client_id).snapshots.all
-
-    def add_snapshot(self, client_id: int, tables: list[TableProgress], rate: int) -> Snapshot:
-        """Begin another snapshot of a client; those that are complete are forgotten. Raises NotSubscribedError."""
-        subscriber = self.clients.find(client_id)
-        found = Snapshot(self.counters.take_id(), tables, rate)
-        subscriber.snapshots.all = [*(it for it in subscriber.snapshots.all if not it.is_done), found]
-        self.clients.unstored.add(client_id)
-        return found
-
-    def pause_snapshot(self, client_id: int, snapshot_id: int, *, is_paused: bool) -> Snapshot:
-        """Read and give no more rows of a snapshot, or go on. Raises as `snapshot`."""
-        found = self.snapshot(client_id, snapshot_id)
-        found.is_paused, found.error, found.chunk = is_paused, "", None
-        self._end_windows(client_id)
-        self.clients.unstored.add(client_id)
-        return found
-
-    def remove_snapshot(self, client_id: int, snapshot_id: int) -> None:
-        """Forget a snapshot; what was given of it can still be acked. Raises as `snapshot`."""
-        found = self.snapshot(client_id, snapshot_id)
-        self.clients.find(client_id).snapshots.all.remove(found)
-        self._end_windows(client_id)
-        self.clients.unstored.add(client_id)
-
-    def snapshot(self, client_id: int, snapshot_id: int) -> Snapshot:
-        """Return a snapshot of a client. Raises NotSubscribedError, and UnknownSnapshotError if it has none such."""
-        found = self.clients.find(client_id).snapshots.get(snapshot_id)
-        if found is None:
-            raise UnknownSnapshotError(f"client {client_id} has no snapshot {snapshot_id}")
-        return found
-
-    @property
-    def taking_snapshots(self) -> list[int]:
-        """The clients with a snapshot that is neither complete nor paused."""
-        return [client_id for client_id, it in self.clients.subscribers.items() if it.snapshots.is_active]
-
-    def wish(self, client_id: int) -> Wish | None:
-        """Return what is to be read now for the snapshots of a client; None if nothing is.
-
-        Nothing is before its place in the destination's ring is known, and while much is read that it was not given.
-        """
-        subscriber = self.clients.subscribers.get(client_id)
-        if subscriber is None or not isinstance(subscriber.state, InRing):
-            return None
-        windows = subscriber.state.reading.windows
-        return subscriber.snapshots.next(windows) if windows.has_room else None
-
-    def open_window(self, client_id: int, window: Window) -> None:
-        """Note from here on which changes a client is given: what `wish` has said is read after this."""
-        subscriber = self.clients.subscribers.get(client_id)
-        if subscriber is not None and isinstance(subscriber.state, InRing):
-            subscriber.state.reading.windows.open(window)
-
-    def place_window(self, client_id: int, window: Window, place: Position) -> None:
-        """Let a client come to the place of a whole table, where it waits for the rows."""
-        state = self.clients.subscribers[client_id].state if client_id in self.clients.subscribers else None
-        if isinstance(state, Served) and state.reading.windows.has(window):
-            window.high = place
-
-    def close_window(self, client_id: int, window: Window) -> None:
-        """End a window whose rows could not be read, and those after it."""
-        state = self.clients.subscribers[client_id].state if client_id in self.clients.subscribers else None
-        if isinstance(state, Served) and state.reading.windows.has(window):
-            state.reading.windows.clear()
-
-    def fill_window(self, client_id: int, window: Window, chunk: Chunk) -> bool:
-        """Give what was read to a client; return False if the window has ended meanwhile."""
-        state = self.clients.subscribers[client_id].state if client_id in self.clients.subscribers else None
-        if not (isinstance(state, InRing) and state.reading.windows.has(window)):
-            return False
-        window.fill(chunk)
-        return True
-
-    def end_windows(self) -> None:
-        """End all windows, because changes may be missing between: what was not given is read again."""
-        for subscriber in self._retention.subscribers.values():
-            if isinstance(subscriber.state, Served):
-                subscriber.state.reading.windows.clear()
-
-    def _end_windows(self, client_id: int) -> None:
-        state = self.clients.find(client_id).state
-        if isinstance(state, Served):
-            state.reading.windows.clear()
-
     # --- get, ack, rollback ------------------------------------------------------------------------------------------
 
     def place_after(self, client_id: int, batch_id: int) -> Cursor | None:
@@ -719,8 +611,8 @@ class Cursors:
         return (
             served.is_held
             or bool(self._gaps_to_tell(subscriber, reading))
-            or subscriber.next_late(reading, self.late) is not None
-            or self._ready(reading) is not None
+            or subscriber.next_late(reading, self.snapshots.late) is not None
+            or reading.ready_rows() is not None
         )
 
     def get(
@@ -757,15 +649,15 @@ class Cursors:
         gaps = self._gaps_to_tell(subscriber, reading) if content is not Content.ROWS else ()
         if gaps:
             return self._mark_gaps(subscriber, reading, gaps)
-        late = subscriber.next_late(reading, self.late)
+        late = subscriber.next_late(reading, self.snapshots.late)
         if late is not None:
-            return self._mark_late(subscriber, reading, late)
-        rows = None if reading.windows.yields else self._mark_rows(subscriber, reading, content)
+            return self.snapshots.mark_late(subscriber, reading, late)
+        rows = None if reading.windows.yields else self.snapshots.mark_rows(subscriber, reading, content)
         if rows is not None:
             return rows
         collected = served.track.ring.collect(
             reading.get,
-            stop=self._pause_for_rows(reading, served.end),
+            stop=reading.pause_for_rows(served.end),
             max_entries=max_entries,
             max_bytes=max_bytes,
             memory_limit=memory_limit,
@@ -777,7 +669,7 @@ class Cursors:
         if not collected.entries:
             if not reading.marks:
                 self._confirm(subscriber, reading, collected.stop)
-            return self._mark_rows(subscriber, reading, content)
+            return self.snapshots.mark_rows(subscriber, reading, content)
         reading.windows.yields = False
         reading.windows.note(collected.slices)
         return self._mark(subscriber, reading, collected)
@@ -1119,66 +1011,6 @@ class Cursors:
         reading.marks[batch_id] = Mark(batch_id, reading.get, reading.get, -1, gaps=gaps)
         return gaps_batch(batch_id, gaps, at)
 
-    def _mark_late(self, subscriber: Subscriber, reading: Reading, late: LateRows) -> Batch:
-        batch_id = self.counters.take_id()
-        subscriber.given = True
-        reading.marks[batch_id] = Mark(batch_id, reading.get, reading.get, -1, late=str(late.position))
-        return late.batch(batch_id, str(reading.got()))
-
-    def _ready(self, reading: Reading) -> Window | None:
-        """Return the window of which rows can be given now."""
-        windows = reading.windows
-        return windows.find(reading.track, reading.get) if windows and reading.is_between else None
-
-    def _pause_for_rows(self, reading: Reading, stop: int) -> int:
-        """Return where a subscriber stops before ``stop`` that is to be given rows of a snapshot.
-
-        That is where it has to wait for a whole table, and the end of a transaction for which rows wait.
-        """
-        if not reading.windows:
-            return stop
-        stop = reading.windows.hold(reading.track, reading.get, stop)
-        if reading.is_between or reading.windows.find(reading.track, reading.get) is None:
-            return stop
-        found = reading.end_of_transaction(reading.get)
-        return stop if found is None else min(stop, found[0])
-
-    def _mark_rows(self, subscriber: Subscriber, reading: Reading, content: Content) -> Batch | None:
-        """Give rows of a snapshot; None if there are none now, or changes have brought all that were read."""
-        while (window := self._ready(reading)) is not None:
-            blocks, given = window.take()
-            reading.windows.give(given)
-            if not ((window.is_whole and content is not Content.ROWS) or any(map(len, blocks))):
-                self._follow_rows(subscriber, reading, given)
-                continue
-            at = reading.got()
-            assert at is not None
-            batch_id = self.counters.take_id()
-            subscriber.given = True
-            reading.windows.yields = True
-            reading.marks[batch_id] = Mark(batch_id, reading.get, reading.get, -1, rows=(given,))
-            return rows_batch(batch_id, window, blocks, at)
-        return None
-
-    def _follow_rows(self, subscriber: Subscriber, reading: Reading, given: Given) -> None:
-        """Count rows that came by changes as arrived with the rows before them."""
-        before = next((mark for mark in reversed(reading.marks.values()) if mark.rows), None)
-        if before is None:
-            self._settle_rows(subscriber, given)
-        else:
-            reading.marks[before.batch_id] = replace(before, rows=(*before.rows, given))
-
-    def _settle_rows(self, subscriber: Subscriber, given: Given) -> None:
-        """Bring a snapshot forward. If something between is missing, it goes on after what is confirmed."""
-        is_next = subscriber.snapshots.confirm(given)
-        if is_next:
-            self.clients.unstored.add(subscriber.client_id)
-        if isinstance(subscriber.state, Served):
-            windows = subscriber.state.reading.windows
-            windows.confirm(given)
-            if not is_next:
-                windows.roll_back()
-
     def _deliver(self, subscriber: Subscriber, reading: Reading, mark: Mark) -> None:
         """Confirm a batch and all before it."""
         delivered = reading.deliver_through(mark)
@@ -1199,7 +1031,7 @@ class Cursors:
         """Note which late rows have arrived, and which of a snapshot."""
         for mark in delivered:
             for given in mark.rows:
-                self._settle_rows(subscriber, given)
+                self.snapshots.settle_rows(subscriber, given)
             if mark.gaps:
                 self.gate.tell(subscriber.client_id, mark.gaps)
             if mark.late in subscriber.late:

@@ -14,7 +14,7 @@ from .batch import Range, RangeLimits
 from .cursor import Cursor
 from .moves import Move
 from .ring import Collected, Flag
-from .snapshot import Given, Windows
+from .snapshot import Given, Window, Windows
 from .status import Lag
 from .track import Chosen, Executed, Track, Wanted, WantedSlots
 
@@ -223,6 +223,25 @@ class Reading:
         _, entries = self.track.ring.cut(self.get, sequence, inside=True, **self.chosen())
         if not entries:
             self.get = sequence
+
+    # --- rows of its snapshots ---------------------------------------------------------------------------------------
+
+    def ready_rows(self) -> Window | None:
+        """Return the window of which rows can be given now."""
+        return self.windows.find(self.track, self.get) if self.windows and self.is_between else None
+
+    def pause_for_rows(self, stop: int) -> int:
+        """Return where it stops before ``stop`` if it is to be given rows of a snapshot.
+
+        That is where it has to wait for a whole table, and the end of a transaction for which rows wait.
+        """
+        if not self.windows:
+            return stop
+        stop = self.windows.hold(self.track, self.get, stop)
+        if self.is_between or self.windows.find(self.track, self.get) is None:
+            return stop
+        found = self.end_of_transaction(self.get)
+        return stop if found is None else min(stop, found[0])
 
     # --- its durable cursor ------------------------------------------------------------------------------------------
 

@@ -199,7 +199,7 @@ class Instance(Main):
             if state == "error":
                 if self._switch.refusal:
                     error = f"{error}; the switch to another source was refused: {self._switch.refusal}"
-                loop.call_soon_threadsafe(in_loop, cursors.end_windows)
+                loop.call_soon_threadsafe(in_loop, cursors.snapshots.end_windows)
             loop.call_soon_threadsafe(in_loop, self._tell_reading, state, error)
 
         self.ring.on_put = on_put
@@ -361,11 +361,12 @@ class Instance(Main):
         await self._switch.end()  # last: from here on no other one can begin before nothing is read
         parser, earlier = self.running_parser(), self.cursors
         # No client can pass a place from here on: none is served before its cursor is loaded again.
-        given = {str(it.position): [one for one in earlier.clients.ids if earlier.give_late(one, it)] for it in rows}
+        clients, give = earlier.clients, earlier.snapshots.give_late
+        given = {str(it.position): [one for one in clients.ids if give(one, it)] for it in rows}
         for cursors in earlier.members[1:]:
             for it in rows:
                 for client_id in cursors.clients.ids:
-                    cursors.give_late(client_id, it)
+                    cursors.snapshots.give_late(client_id, it)
         await self.begin_anew(parser, lambda: remove(self._quarantine, given))
         return given
 

@@ -194,7 +194,8 @@ class Serving(ABC):
         self._parser = parser
         self._purges = PurgeWatch(self.config.destination, self.cursors.clients, parser)
         self._watching = asyncio.create_task(self._purges.run(), name=f"watch purges of {self.config.destination}")
-        self._snapshots = SnapshotTasks(self.config, self.cursors, parser.table_reader, self.wake, self.snapshot_turns)
+        taken, reader = self.cursors.snapshots, parser.table_reader
+        self._snapshots = SnapshotTasks(self.config, taken, reader, self.wake, self.snapshot_turns)
         self._snapshots.tend()
 
     @property
@@ -209,7 +210,7 @@ class Serving(ABC):
         snapshots, self._snapshots = self._snapshots, None
         if snapshots is not None:
             await snapshots.close()
-        self.cursors.end_windows()
+        self.cursors.snapshots.end_windows()
 
     def leave(self, state: str) -> None:
         """Serve no longer, from here on."""
@@ -277,7 +278,7 @@ class Serving(ABC):
     def _restore(self) -> None:
         """Take stored clients over."""
         clients = self._stored
-        self.cursors.late = {str(it.position): it for it in self._late}
+        self.cursors.snapshots.late = {str(it.position): it for it in self._late}
         for client in clients:
             try:
                 self.share_filter(client.filter)

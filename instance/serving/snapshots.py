@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from ...protocol.canal.touched import TouchedKeys
 from ...protocol.errors import BadParameterError, NotSubscribedError, SluiceError, UnknownSnapshotError
-from ...store.cursors import Cursors
+from ...store.client_snapshots import ClientSnapshots
 from ...store.snapshot import ChunkStatus, Window, Wish
 from ..config import InstanceConfig
 from ..source import ReadableTable, TableReader
@@ -33,7 +33,7 @@ class SnapshotTasks:
     def __init__(
         self,
         config: InstanceConfig,
-        cursors: Cursors,
+        snapshots: ClientSnapshots,
         make_reader: Callable[[], TableReader],
         on_rows: Callable[[], object],
         turns: asyncio.Semaphore,
@@ -43,7 +43,7 @@ class SnapshotTasks:
         ``turns`` limits how many tables are read at a time.
         """
         self._destination = config.destination
-        self.cursors = cursors
+        self.snapshots = snapshots
         self.make_reader = make_reader
         self.on_rows = on_rows
         self.turns = turns
@@ -52,7 +52,7 @@ class SnapshotTasks:
 
     def tend(self) -> None:
         """Look at once whether something is to be read for the clients that take snapshots."""
-        for client_id in self.cursors.taking_snapshots:
+        for client_id in self.snapshots.active:
             if client_id in self._tasks:
                 self._news[client_id].set()
             else:
@@ -75,7 +75,7 @@ class SnapshotTasks:
             return
         except Exception as error:
             logger.exception("the snapshots of client %d have failed", client_id, extra=self.extra)
-            for snapshot in self.cursors.snapshots(client_id):
+            for snapshot in self.snapshots.of(client_id):
                 snapshot.error = f"{type(error).__name__}: {error}; pause and resume it, and report what the log says"
         finally:
             del self._tasks[client_id]
@@ -91,7 +91,7 @@ class _Reading:
 
     def __init__(self, tasks: SnapshotTasks, client_id: int) -> None:
         self._tasks = tasks
-        self._cursors = tasks.cursors
+        self._snapshots = tasks.snapshots
         self._client_id = client_id
         self._described: ReadableTable | None = None
         self._due = 0.0  # monotonic time: not before, by the limit of rows
@@ -101,14 +101,14 @@ class _Reading:
         reader: TableReader | None = None
         delay = FIRST_DELAY
         try:
-            while self._client_id in self._cursors.taking_snapshots:
+            while self._client_id in self._snapshots.active:
                 news.clear()
                 pause = self._due - time.monotonic()
-                if pause > 0 or self._cursors.wish(self._client_id) is None:
+                if pause > 0 or self._snapshots.wish(self._client_id) is None:
                     await _sleep(news, pause if pause > 0 else GLANCE)
                     continue
                 async with self._tasks.turns:
-                    wish = self._cursors.wish(self._client_id)
+                    wish = self._snapshots.wish(self._client_id)
                     if wish is None:
                         continue
                     try:
@@ -131,33 +131,33 @@ class _Reading:
 
     async def _read(self, reader: TableReader, wish: Wish) -> None:
         began = time.monotonic()
-        snapshot = self._cursors.snapshot(self._client_id, wish.snapshot_id)
+        snapshot = self._snapshots.get(self._client_id, wish.snapshot_id)
         snapshot.chunk = shown = ChunkStatus(f"{wish.schema}.{wish.name}", wish.after)
         known = self._described
         if known is None or (known.schema, known.name) != (wish.schema, wish.name):
             known = self._described = await _ask(reader, reader.describe, wish.schema, wish.name, wish.where)
-            if self._cursors.wish(self._client_id) != wish:  # it was cancelled or paused, or the client has gone back
+            if self._snapshots.wish(self._client_id) != wish:  # it was cancelled or paused, or the client has gone back
                 return
         touched = TouchedKeys(wish.schema, wish.name, known.key, ignore_case=known.ignore_case)
         window = Window(wish, touched, is_whole=not known.key)
-        self._cursors.open_window(self._client_id, window)
+        self._snapshots.open_window(self._client_id, window)
         try:
             if window.is_whole:
                 place = await _ask(reader, reader.begin, wish)
-                self._cursors.place_window(self._client_id, window, place)
+                self._snapshots.place_window(self._client_id, window, place)
                 self._tasks.on_rows()
             chunk = await _ask(reader, reader.read, wish)
         except BaseException:
-            self._cursors.close_window(self._client_id, window)
+            self._snapshots.close_window(self._client_id, window)
             self._tasks.on_rows()
             raise
         if tuple(chunk.key) != known.key:  # it is another table now
             self._described = None
-            self._cursors.close_window(self._client_id, window)
+            self._snapshots.close_window(self._client_id, window)
             return
         snapshot.begun = snapshot.begun or (began, snapshot.rows)
         rows = sum(len(piece.block) for piece in chunk.pieces)
-        if self._cursors.fill_window(self._client_id, window, chunk):
+        if self._snapshots.fill_window(self._client_id, window, chunk):
             size = sum(piece.block.size for piece in chunk.pieces)
             snapshot.chunk = replace(shown, to=chunk.last, rows=rows, bytes=size)
             self._tasks.on_rows()
@@ -166,12 +166,12 @@ class _Reading:
 
     def _note(self, wish: Wish, error: str, *, pauses: bool = False) -> None:
         """Show why nothing can be read."""
-        snapshots = self._cursors.snapshots(self._client_id)
+        snapshots = self._snapshots.of(self._client_id)
         found = next((it for it in snapshots if it.snapshot_id == wish.snapshot_id), None)
         if found is None or found.error == error:
             return
         if pauses:
-            self._cursors.pause_snapshot(self._client_id, wish.snapshot_id, is_paused=True)
+            self._snapshots.pause(self._client_id, wish.snapshot_id, is_paused=True)
         found.error = error
         if error:
             logger.warning(

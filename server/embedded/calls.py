@@ -124,7 +124,7 @@ class Calls(Destinations):
             by=by_caller(),
         )
         if is_new and tables:  # in the same write, so that it never begins without them
-            instance.cursors.add_snapshot(client_id, tables, rate)
+            instance.cursors.snapshots.add(client_id, tables, rate)
             instance.tend_snapshots()
         instance.share_filter(filter)
         del compiled
@@ -573,7 +573,7 @@ async def _select(
         begin = str(await instance.source_end())  # of a table that appears after this, all rows come by changes
         wanted = Wanted(instance.compile_filter(filter_text), compile_where(where) if where else None)
         tables = await instance.select(selection, wanted)
-    if client_id in instance.cursors.clients.ids and not instance.cursors.snapshots(client_id):
+    if client_id in instance.cursors.clients.ids and not instance.cursors.snapshots.of(client_id):
         raise BadParameterError(
             f"client {client_id} has subscribed before, without a snapshot, and resumes at its cursor: begin a"
             " snapshot of it (POST …/snapshots), or unsubscribe first",

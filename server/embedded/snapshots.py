@@ -25,7 +25,7 @@ class Snapshots(Destinations):
         instance = self._admit_by_hand(
             destination, client_id
         )  # it may have been stopped, or have begun again, meanwhile
-        snapshot = instance.cursors.add_snapshot(client_id, tables, selection.rate)
+        snapshot = instance.cursors.snapshots.add(client_id, tables, selection.rate)
         await instance.flush()
         instance.tend_snapshots()
         detail = f"{snapshot.snapshot_id}, of {len(tables)} tables"
@@ -34,11 +34,11 @@ class Snapshots(Destinations):
 
     def snapshots(self, destination: str, client_id: int) -> Sequence[Snapshot]:
         """Return the snapshots of a client, also the last that are complete; raises `NotSubscribedError`."""
-        return self._running(destination).cursors.snapshots(client_id)
+        return self._running(destination).cursors.snapshots.of(client_id)
 
     def snapshot(self, destination: str, client_id: int, snapshot_id: int) -> Snapshot:
         """Return a snapshot; raises `NotSubscribedError`, and `UnknownSnapshotError` if the client has none such."""
-        return self._running(destination).cursors.snapshot(client_id, snapshot_id)
+        return self._running(destination).cursors.snapshots.get(client_id, snapshot_id)
 
     async def pause_snapshot(self, destination: str, client_id: int, snapshot_id: int, *, is_paused: bool) -> Snapshot:
         """Read and give no more rows of a snapshot, or go on after what is acked, durably.
@@ -46,7 +46,7 @@ class Snapshots(Destinations):
         Raises ForbiddenError, and as `snapshot`.
         """
         instance = self._admit_by_hand(destination, client_id)
-        found = instance.cursors.pause_snapshot(client_id, snapshot_id, is_paused=is_paused)
+        found = instance.cursors.snapshots.pause(client_id, snapshot_id, is_paused=is_paused)
         await instance.flush()
         instance.tend_snapshots()
         action = f"{'pause' if is_paused else 'resumption'} of a snapshot"
@@ -56,6 +56,6 @@ class Snapshots(Destinations):
     async def cancel_snapshot(self, destination: str, client_id: int, snapshot_id: int) -> None:
         """Forget a snapshot, durably. Rows that were given can still be acked. Raises as `pause_snapshot`."""
         instance = self._admit_by_hand(destination, client_id)
-        instance.cursors.remove_snapshot(client_id, snapshot_id)
+        instance.cursors.snapshots.remove(client_id, snapshot_id)
         await instance.flush()
         await self.audit(destination, "cancelling of a snapshot", client_id, detail=str(snapshot_id))

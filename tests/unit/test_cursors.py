@@ -1350,7 +1350,7 @@ class TestSeek:
 
     def test_late_rows_are_still_to_be_given(self, cursors: Cursors) -> None:
         late = LateRows(self.place(cursors, 1), "shop", "orders", b"", 1, 0, b"")
-        assert cursors.give_late(CLIENT, late)
+        assert cursors.snapshots.give_late(CLIENT, late)
         cursors.seek(CLIENT, "latest", memory="moved", now=NOW)
         assert cursors.status(CLIENT).late == 1
 

@@ -24,7 +24,7 @@ def destination() -> tuple[Cursors, Stream, LateRows]:
     put(cursors, stream, b"one")
     cursors.ack(CLIENT, get(cursors).batch_id, now=NOW)
     rows = LateRows(place, "shop", "orders", ENTRY, 2, 1000, b"\x04\x01")
-    cursors.late[str(place)] = rows
+    cursors.snapshots.late[str(place)] = rows
     return cursors, stream, rows
 
 
@@ -41,7 +41,7 @@ def test_a_client_that_has_passed_their_place_is_given_them_in_a_batch_of_their_
     destination: tuple[Cursors, Stream, LateRows],
 ) -> None:
     cursors, stream, rows = destination
-    assert cursors.give_late(CLIENT, rows)
+    assert cursors.snapshots.give_late(CLIENT, rows)
     put(cursors, stream, b"two")
     late = get(cursors)
     assert is_late(late)
@@ -61,11 +61,11 @@ def test_a_client_before_their_place_or_with_another_filter_is_not_given_them(
     destination: tuple[Cursors, Stream, LateRows],
 ) -> None:
     cursors, stream, rows = destination
-    assert not cursors.give_late(CLIENT, replace(rows, position=stream.end))
+    assert not cursors.snapshots.give_late(CLIENT, replace(rows, position=stream.end))
     cursors.subscribe(CLIENT, filter_text="shop.others", now=NOW)
-    assert not cursors.give_late(CLIENT, rows)
+    assert not cursors.snapshots.give_late(CLIENT, rows)
     cursors.subscribe(2, start="latest", now=NOW)
-    assert not cursors.give_late(2, replace(rows, position=stream.end))
+    assert not cursors.snapshots.give_late(2, replace(rows, position=stream.end))
     assert [it.late for it in cursors.clients.stored()] == [(), ()]
 
 
@@ -74,7 +74,7 @@ def test_a_client_with_a_filter_is_given_those_of_tables_that_it_wants_by_then(
 ) -> None:
     cursors, _, rows = destination
     cursors.subscribe(CLIENT, filter_text="shop.orders", now=NOW)
-    assert cursors.give_late(CLIENT, rows)
+    assert cursors.snapshots.give_late(CLIENT, rows)
     assert is_late(get(cursors))
     cursors.rollback(CLIENT, now=NOW)
     cursors.subscribe(CLIENT, filter_text="shop.others", now=NOW)
@@ -85,10 +85,10 @@ def test_a_client_without_a_place_or_in_another_history_is_not_given_them(
     destination: tuple[Cursors, Stream, LateRows],
 ) -> None:
     cursors, _, rows = destination
-    assert not cursors.give_late(CLIENT, replace(rows, position=replace(rows.position, source="other")))
+    assert not cursors.snapshots.give_late(CLIENT, replace(rows, position=replace(rows.position, source="other")))
     new = Cursors(Ring(64), epoch=1, compile_filter=one_table)
     new.subscribe(CLIENT, now=NOW)
-    assert not new.give_late(CLIENT, rows)
+    assert not new.snapshots.give_late(CLIENT, rows)
 
 
 def test_that_they_are_to_be_given_and_that_they_have_arrived_is_stored(
@@ -96,7 +96,7 @@ def test_that_they_are_to_be_given_and_that_they_have_arrived_is_stored(
 ) -> None:
     cursors, _, rows = destination
     cursors.clients.take_changes()
-    cursors.give_late(CLIENT, rows)
+    cursors.snapshots.give_late(CLIENT, rows)
     assert list(cursors.clients.take_changes().clients) == [CLIENT]
     cursors.ack(CLIENT, get(cursors).batch_id, now=NOW)
     assert list(cursors.clients.take_changes().clients) == [CLIENT]
@@ -106,9 +106,9 @@ def test_after_they_were_given_nothing_beyond_can_be_acked_by_position(
     destination: tuple[Cursors, Stream, LateRows],
 ) -> None:
     cursors, _, rows = destination
-    cursors.give_late(CLIENT, rows)
+    cursors.snapshots.give_late(CLIENT, rows)
     later, stream = make(epoch=2)
-    later.late[str(rows.position)] = rows
+    later.snapshots.late[str(rows.position)] = rows
     later.restore(stored(cursors), NOW)
     put(later, stream, b"one")
     put(later, stream, b"two")
@@ -121,14 +121,14 @@ def test_they_are_given_again_after_a_rollback_and_in_another_life_until_they_ar
     destination: tuple[Cursors, Stream, LateRows],
 ) -> None:
     cursors, stream, rows = destination
-    cursors.give_late(CLIENT, rows)
+    cursors.snapshots.give_late(CLIENT, rows)
     lost = get(cursors)
     cursors.rollback(CLIENT, now=NOW)
     with pytest.raises(UnknownBatchError):
         cursors.ack(CLIENT, lost.batch_id, now=NOW)
     assert is_late(get(cursors))
     later, stream = make(epoch=2)
-    later.late[str(rows.position)] = rows
+    later.snapshots.late[str(rows.position)] = rows
     later.restore(stored(cursors), NOW)
     put(later, stream, b"one")
     again = get(later)
@@ -139,8 +139,8 @@ def test_they_are_given_again_after_a_rollback_and_in_another_life_until_they_ar
 
 def test_without_their_bytes_they_wait_and_hold_nothing_up(destination: tuple[Cursors, Stream, LateRows]) -> None:
     cursors, stream, rows = destination
-    cursors.give_late(CLIENT, rows)
-    cursors.late.clear()
+    cursors.snapshots.give_late(CLIENT, rows)
+    cursors.snapshots.late.clear()
     put(cursors, stream, b"two")
     assert entries(get(cursors).slices) == [b"begin", b"two", b"end"]
     assert stored(cursors).late == (str(rows.position),)
@@ -150,8 +150,8 @@ def test_an_event_that_gives_several_entries_has_all_of_them_in_its_batch(
     destination: tuple[Cursors, Stream, LateRows],
 ) -> None:
     cursors, _, rows = destination
-    cursors.late[str(rows.position)] = replace(rows, entries=2 * ENTRY, positions=b"\x04\x01\x04\x02")
-    assert cursors.give_late(CLIENT, rows)
+    cursors.snapshots.late[str(rows.position)] = replace(rows, entries=2 * ENTRY, positions=b"\x04\x01\x04\x02")
+    assert cursors.snapshots.give_late(CLIENT, rows)
     batch = get(cursors)
     assert (batch.entries, batch.bytes, batch.positions) == (2, 2 * len(ENTRY), b"\x04\x01\x04\x02")
 
@@ -160,7 +160,7 @@ def test_they_do_not_come_within_a_transaction(destination: tuple[Cursors, Strea
     cursors, stream, rows = destination
     put(cursors, stream, b"two", b"three")
     assert entries(get(cursors, limit=2).slices) == [b"begin", b"two"]
-    cursors.give_late(CLIENT, rows)
+    cursors.snapshots.give_late(CLIENT, rows)
     assert entries(get(cursors).slices) == [b"three", b"end"]
     assert is_late(get(cursors))
 
@@ -172,7 +172,7 @@ def test_they_do_not_come_within_a_transaction_whose_beginning_is_freed(
     put(cursors, stream, b"two", b"three")
     cursors.ack(CLIENT, get(cursors, limit=2).batch_id, now=NOW)
     assert cursors.ring.first > 3
-    cursors.give_late(CLIENT, rows)
+    cursors.snapshots.give_late(CLIENT, rows)
     assert entries(get(cursors).slices) == [b"three", b"end"]
     assert is_late(get(cursors))
 
@@ -183,7 +183,7 @@ def test_an_ack_by_position_confirms_them_only_with_what_was_given_after_them(
     cursors, stream, rows = destination
     put(cursors, stream, b"two")
     before = get(cursors)
-    cursors.give_late(CLIENT, rows)
+    cursors.snapshots.give_late(CLIENT, rows)
     assert is_late(get(cursors))
     assert cursors.ack_to(CLIENT, stream.end, now=NOW)
     assert stored(cursors).late == (str(rows.position),)
@@ -197,7 +197,7 @@ def test_an_ack_by_position_confirms_them_only_with_what_was_given_after_them(
 def test_no_range_holds_them(destination: tuple[Cursors, Stream, LateRows]) -> None:
     cursors, stream, rows = destination
     begin = stream.end
-    cursors.give_late(CLIENT, rows)
+    cursors.snapshots.give_late(CLIENT, rows)
     put(cursors, stream, b"two")
     found = cursors.read_range(CLIENT, begin, stream.end)
     assert found is not None

@@ -34,12 +34,12 @@ class Waiting:
 async def test_the_error_of_a_call_that_is_interrupted_is_not_reported_as_one_that_nobody_wants() -> None:
     cursors, _ = make()
     cursors.subscribe(CLIENT, now=0.0)
-    cursors.add_snapshot(CLIENT, [TableProgress("shop", "items", "", 1)], 0)
+    cursors.snapshots.add(CLIENT, [TableProgress("shop", "items", "", 1)], 0)
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     reader: Any = Waiting()
     config = InstanceConfig(destination="example")
-    tasks = SnapshotTasks(config, cursors, lambda: reader, lambda: None, asyncio.Semaphore(1))
+    tasks = SnapshotTasks(config, cursors.snapshots, lambda: reader, lambda: None, asyncio.Semaphore(1))
     tasks.tend()
     await asyncio.to_thread(reader.asked.wait, 60)
     await tasks.close()

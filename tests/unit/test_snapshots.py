@@ -43,20 +43,20 @@ class Taken:
         self.cursors.subscribe(CLIENT, now=NOW)
         put(self.cursors, self.stream, updated("z"))
         self.ack(get(self.cursors))
-        self.snapshot = self.cursors.add_snapshot(CLIENT, [TableProgress(*TABLE), TableProgress("shop", "more")], 0)
+        self.snapshot = self.cursors.snapshots.add(CLIENT, [TableProgress(*TABLE), TableProgress("shop", "more")], 0)
 
     def open(self) -> Window:
-        wish = self.cursors.wish(CLIENT)
+        wish = self.cursors.snapshots.wish(CLIENT)
         assert wish is not None
         window = Window(wish, TouchedKeys(wish.schema, wish.name, (0, 2)))
-        self.cursors.open_window(CLIENT, window)
+        self.cursors.snapshots.open_window(CLIENT, window)
         return window
 
     def fill(self, window: Window, *pieces: str, high: Position | None = None, is_last: bool = False) -> None:
         """Fill a window with pieces, each with rows of one letter."""
         made = [Piece(block(*((key, "1") for key in keys)), (f"'{keys[-1:]}'",) if keys else None) for keys in pieces]
         chunk = Chunk(made, high or self.stream.end, (0, 2), ("'z'",), is_last, 101, 1.5)
-        self.cursors.fill_window(CLIENT, window, chunk)
+        self.cursors.snapshots.fill_window(CLIENT, window, chunk)
 
     def ack(self, batch: Batch) -> None:
         self.cursors.ack(CLIENT, batch.batch_id, now=NOW)
@@ -137,7 +137,7 @@ def test_an_ack_brings_the_snapshot_forward_in_order(taken: Taken) -> None:
     assert taken.progress[0] == (("'b'",), 2, False)
     taken.ack(second)
     assert taken.progress[0] == (("'c'",), 3, True)
-    wish = taken.cursors.wish(CLIENT)
+    wish = taken.cursors.snapshots.wish(CLIENT)
     assert wish is not None
     assert (wish.name, wish.after) == ("more", None)
 
@@ -200,7 +200,7 @@ def test_what_was_given_and_not_acked_is_read_again_after_a_rollback(taken: Take
     with pytest.raises(UnknownBatchError):
         taken.ack(second)
     assert taken.cursors.get(CLIENT, now=NOW) is None
-    wish = taken.cursors.wish(CLIENT)
+    wish = taken.cursors.snapshots.wish(CLIENT)
     assert wish is not None
     assert wish.after == ("'b'",)
 
@@ -222,7 +222,7 @@ def test_rows_are_read_again_when_it_is_open_what_has_changed(taken: Taken, what
         put(taken.cursors, taken.stream, statement(EventType.ALTER, "ALTER TABLE goods ADD x INT", is_ddl=True))
         get(taken.cursors)
     elif what == "lost":
-        taken.cursors.end_windows()
+        taken.cursors.snapshots.end_windows()
     elif what == "jump":
         later = Cursors(taken.cursors.ring, epoch=2, compile_filter=lambda _: None)
         later.begin(None, None)
@@ -233,14 +233,14 @@ def test_rows_are_read_again_when_it_is_open_what_has_changed(taken: Taken, what
         put(later, taken.stream, updated("a"))
         assert later.ack_to(CLIENT, taken.stream.end, now=NOW), "it was given that in its earlier life"
     elif what == "pause":
-        taken.cursors.pause_snapshot(CLIENT, taken.snapshot.snapshot_id, is_paused=True)
-        assert taken.cursors.wish(CLIENT) is None
-        taken.cursors.pause_snapshot(CLIENT, taken.snapshot.snapshot_id, is_paused=False)
+        taken.cursors.snapshots.pause(CLIENT, taken.snapshot.snapshot_id, is_paused=True)
+        assert taken.cursors.snapshots.wish(CLIENT) is None
+        taken.cursors.snapshots.pause(CLIENT, taken.snapshot.snapshot_id, is_paused=False)
     else:
         taken.cursors.seek(CLIENT, "latest", memory="", now=NOW)
     taken.fill(window, "abc")
     assert taken.cursors.get(CLIENT, now=NOW) is None
-    wish = taken.cursors.wish(CLIENT)
+    wish = taken.cursors.snapshots.wish(CLIENT)
     assert wish is not None
     assert wish.after is None
 
@@ -252,9 +252,9 @@ def test_progress_goes_on_in_another_life(taken: Taken) -> None:
     later, stream = make(epoch=2)
     later.restore(taken.stored, NOW)
     put(later, stream, updated("z"))
-    [found] = later.snapshots(CLIENT)
+    [found] = later.snapshots.of(CLIENT)
     assert found.snapshot_id == taken.snapshot.snapshot_id
-    wish = later.wish(CLIENT)
+    wish = later.snapshots.wish(CLIENT)
     assert wish is not None
     assert (wish.after, wish.end) == (("'b'",), ("'z'",))
 
@@ -278,7 +278,7 @@ def test_rows_do_not_come_within_a_transaction_and_do_not_wait_for_the_end_of_th
 def test_rows_of_another_source_are_read_again(taken: Taken) -> None:
     taken.fill(taken.open(), "abc", high=replace(taken.stream.end, source="202"))
     assert taken.cursors.get(CLIENT, now=NOW) is None
-    wish = taken.cursors.wish(CLIENT)
+    wish = taken.cursors.snapshots.wish(CLIENT)
     assert wish is not None
     assert wish.after is None
 
@@ -286,7 +286,7 @@ def test_rows_of_another_source_are_read_again(taken: Taken) -> None:
 def test_the_next_table_is_read_on_while_nothing_of_the_one_before_is_confirmed(taken: Taken) -> None:
     taken.fill(taken.open(), "ab", is_last=True)
     taken.fill(taken.open(), "c")
-    wish = taken.cursors.wish(CLIENT)
+    wish = taken.cursors.snapshots.wish(CLIENT)
     assert wish is not None
     assert (wish.name, wish.after) == ("more", ("'c'",))
 
@@ -303,16 +303,16 @@ def test_ranges_are_refused_until_it_is_done_or_cancelled(taken: Taken) -> None:
     place = taken.stream.end
     with pytest.raises(SnapshotRunningError):
         taken.cursors.mark_range(CLIENT, place, RangeLimits(), now=NOW)
-    taken.cursors.remove_snapshot(CLIENT, taken.snapshot.snapshot_id)
+    taken.cursors.snapshots.remove(CLIENT, taken.snapshot.snapshot_id)
     assert taken.cursors.mark_range(CLIENT, place, RangeLimits(), now=NOW) is None
     with pytest.raises(UnknownSnapshotError):
-        taken.cursors.snapshot(CLIENT, taken.snapshot.snapshot_id)
+        taken.cursors.snapshots.get(CLIENT, taken.snapshot.snapshot_id)
 
 
 def test_a_cancelled_snapshot_can_still_be_acked(taken: Taken) -> None:
     taken.fill(taken.open(), "ab", "c")
     batch = get(taken.cursors)
-    taken.cursors.remove_snapshot(CLIENT, taken.snapshot.snapshot_id)
+    taken.cursors.snapshots.remove(CLIENT, taken.snapshot.snapshot_id)
     assert taken.cursors.get(CLIENT, now=NOW) is None
     taken.ack(batch)
     assert taken.stored.snapshots == ""
@@ -321,12 +321,12 @@ def test_a_cancelled_snapshot_can_still_be_acked(taken: Taken) -> None:
 def test_little_is_read_ahead(taken: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluice.store.snapshot.QUEUED", 1)
     window = taken.open()
-    assert taken.cursors.wish(CLIENT) is None, "one read at a time"
+    assert taken.cursors.snapshots.wish(CLIENT) is None, "one read at a time"
     taken.fill(window, "ab", "c")
-    assert taken.cursors.wish(CLIENT) is None
+    assert taken.cursors.snapshots.wish(CLIENT) is None
     get(taken.cursors)
     get(taken.cursors)
-    wish = taken.cursors.wish(CLIENT)
+    wish = taken.cursors.snapshots.wish(CLIENT)
     assert wish is not None
     assert wish.after == ("'c'",)
 
@@ -335,16 +335,16 @@ def test_little_is_read_ahead(taken: Taken, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def open_whole(taken: Taken) -> Window:
-    wish = taken.cursors.wish(CLIENT)
+    wish = taken.cursors.snapshots.wish(CLIENT)
     assert wish is not None
     window = Window(wish, TouchedKeys(wish.schema, wish.name, ()), is_whole=True)
-    taken.cursors.open_window(CLIENT, window)
+    taken.cursors.snapshots.open_window(CLIENT, window)
     return window
 
 
 def fill_whole(taken: Taken, window: Window, high: Position, *pieces: str) -> None:
     made = [Piece(block(*((key, "1") for key in keys)), None) for keys in pieces]
-    taken.cursors.fill_window(CLIENT, window, Chunk(made, high, (), None, True, 101, 1.5))
+    taken.cursors.snapshots.fill_window(CLIENT, window, Chunk(made, high, (), None, True, 101, 1.5))
 
 
 def given(batch: Batch) -> list[str]:
@@ -362,7 +362,7 @@ def test_a_client_waits_for_a_whole_table_at_the_place_where_that_is_as_it_was_r
     assert taken.cursors.get(CLIENT, now=NOW) is None, "the place is not known, and may be before this change"
     place = taken.stream.end
     put(taken.cursors, taken.stream, updated("y"))
-    taken.cursors.place_window(CLIENT, window, place)
+    taken.cursors.snapshots.place_window(CLIENT, window, place)
     before = get(taken.cursors)
     assert given(before) == ["UPDATE goods x"]
     assert taken.cursors.get(CLIENT, now=NOW) is None, "its rows are to come first"
@@ -379,7 +379,7 @@ def test_a_client_waits_for_a_whole_table_at_the_place_where_that_is_as_it_was_r
 
 def test_an_empty_table_without_a_key_empties_the_copy(taken: Taken) -> None:
     window = open_whole(taken)
-    taken.cursors.place_window(CLIENT, window, taken.stream.end)
+    taken.cursors.snapshots.place_window(CLIENT, window, taken.stream.end)
     fill_whole(taken, window, taken.stream.end, "")
     assert given(get(taken.cursors)) == ["TRUNCATE goods"]
 
@@ -387,7 +387,7 @@ def test_an_empty_table_without_a_key_empties_the_copy(taken: Taken) -> None:
 def test_a_client_comes_to_a_place_that_the_ring_has_not_reached(taken: Taken) -> None:
     window = open_whole(taken)
     place = taken.stream.position(taken.stream.events + 1)
-    taken.cursors.place_window(CLIENT, window, place)
+    taken.cursors.snapshots.place_window(CLIENT, window, place)
     fill_whole(taken, window, place, "a")
     assert taken.cursors.get(CLIENT, now=NOW) is None
     put(taken.cursors, taken.stream, updated("x"))
@@ -399,24 +399,24 @@ def test_a_client_comes_to_a_place_that_the_ring_has_not_reached(taken: Taken) -
 def test_a_client_goes_on_when_a_whole_table_could_not_be_read(taken: Taken) -> None:
     window = open_whole(taken)
     put(taken.cursors, taken.stream, updated("x"))
-    taken.cursors.close_window(CLIENT, window)
+    taken.cursors.snapshots.close_window(CLIENT, window)
     assert given(get(taken.cursors)) == ["UPDATE goods x"]
 
 
 def test_a_whole_table_is_read_again_after_a_rollback_and_after_a_statement(taken: Taken) -> None:
     window = open_whole(taken)
-    taken.cursors.place_window(CLIENT, window, taken.stream.end)
+    taken.cursors.snapshots.place_window(CLIENT, window, taken.stream.end)
     fill_whole(taken, window, taken.stream.end, "a")
     get(taken.cursors)
     taken.cursors.rollback(CLIENT, now=NOW)
     assert taken.cursors.get(CLIENT, now=NOW) is None
     window = open_whole(taken)
     put(taken.cursors, taken.stream, statement(EventType.ALTER, "ALTER TABLE goods ADD x INT", is_ddl=True))
-    taken.cursors.place_window(CLIENT, window, taken.stream.end)
+    taken.cursors.snapshots.place_window(CLIENT, window, taken.stream.end)
     get(taken.cursors)
     fill_whole(taken, window, taken.stream.end, "a")
     assert taken.cursors.get(CLIENT, now=NOW) is None
-    wish = taken.cursors.wish(CLIENT)
+    wish = taken.cursors.snapshots.wish(CLIENT)
     assert wish is not None
     assert wish.name == "goods"
 
@@ -425,7 +425,7 @@ def test_a_whole_table_is_read_again_that_was_read_before_a_place_that_is_confir
     window = open_whole(taken)
     fill_whole(taken, window, taken.stream.position(0), "a")
     assert taken.cursors.get(CLIENT, now=NOW) is None
-    wish = taken.cursors.wish(CLIENT)
+    wish = taken.cursors.snapshots.wish(CLIENT)
     assert wish is not None
     assert wish.name == "goods"
 
@@ -436,6 +436,6 @@ def test_a_client_does_not_wait_within_a_transaction_for_a_whole_table_of_anothe
     put(taken.cursors, taken.stream, updated("y"))
     assert given(get(taken.cursors, limit=1)) == ["UPDATE goods x"]
     window = open_whole(taken)
-    taken.cursors.place_window(CLIENT, window, replace(taken.stream.end, source="202"))
+    taken.cursors.snapshots.place_window(CLIENT, window, replace(taken.stream.end, source="202"))
     assert given(get(taken.cursors)) == ["UPDATE goods y"]
-    assert taken.cursors.wish(CLIENT) is not None, "the table is read again"
+    assert taken.cursors.snapshots.wish(CLIENT) is not None, "the table is read again"

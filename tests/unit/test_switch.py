@@ -301,7 +301,7 @@ async def test_a_snapshot_that_begins_in_a_switch_is_read_once(pair: Pair) -> No
     pair.write("orders", b"one")
     switching = pair.switch()
     await soon(Source.proving.is_set)
-    pair.instance.cursors.add_snapshot(CLIENT, [TableProgress("shop", "orders", "", 1)], 0)
+    pair.instance.cursors.snapshots.add(CLIENT, [TableProgress("shop", "orders", "", 1)], 0)
     pair.instance.tend_snapshots()
     Source.proof.set()
     await switching

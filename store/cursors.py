@@ -32,6 +32,7 @@ from .cursor import Cursor, StoredClient
 from .log.log import Log
 from .moves import By, Gate, Move, MoveState, Reason
 from .patience import Turns
+from .progress import Progress
 from .reading import Mark, Reading
 from .retention import Look, Retention
 from .ring import Collected, Flag, Ring
@@ -110,6 +111,7 @@ class Cursors:
         self.clients = Clients(self._retention, self._shared.counters, gate or Gate(), number)
         self.admission = Admission(self.clients, compile_filter, compile_where, passes)
         self.snapshots = ClientSnapshots(self.clients, self._retention)
+        self._progress = Progress(self.clients, self._retention, self.snapshots)
         self.gate, self.resting = self.clients.gate, self.clients.resting
         self._shared.members.append(self)
         self._refused: list[int] = []
@@ -216,21 +218,8 @@ class Cursors:
         subscriber.resolve(self.track)
         self._name_place(subscriber)
         subscriber.meet(self.track)
-        self._pass_over(subscriber)
+        self._progress.pass_over(subscriber)
         self._refuse(subscriber)
-
-    def _pass_over(self, subscriber: Subscriber) -> None:
-        """Move a subscriber on over what it does not want, if it has confirmed everything."""
-        served = subscriber.served
-        if served is not None:
-            self._note(subscriber, served.reading, served.reading.unwanted_up_to(served.end))
-
-    def _moved_on(self, client_id: int) -> Subscriber:
-        """Return a subscriber that is where it would be if all were looked at now."""
-        subscriber = self.clients.find(client_id)
-        if self._retention.has_many:
-            self._pass_over(subscriber)
-        return subscriber
 
     # --- catching up -------------------------------------------------------------------------------------------------
 
@@ -495,7 +484,7 @@ class Cursors:
                 f"client {client_id} gets next what is from {here} to {end}; {position} is not in that transaction"
             )
         rows = reading.lag(reading.ack, sequence).rows
-        self._confirm_to(subscriber, reading, sequence)
+        self._progress.confirm_to(subscriber, reading, sequence)
         reading.roll_back()
         self.resting.rouse(client_id)
         self.gate.jump(client_id, Move(Reason.SKIP, str(here), str(end), by.who, by.ms, held=True, rows=rows))
@@ -591,7 +580,7 @@ class Cursors:
 
     def available(self, client_id: int) -> tuple[int, int]:
         """Return the number of entries, and their bytes, that a get without limits would give."""
-        served = self._moved_on(client_id).served
+        served = self._progress.moved_on(client_id).served
         if served is None:
             return 0, 0
         reading = served.reading
@@ -668,7 +657,7 @@ class Cursors:
         reading.get = collected.stop
         if not collected.entries:
             if not reading.marks:
-                self._confirm(subscriber, reading, collected.stop)
+                self._progress.confirm(subscriber, reading, collected.stop)
             return self.snapshots.mark_rows(subscriber, reading, content)
         reading.windows.yields = False
         reading.windows.note(collected.slices)
@@ -692,7 +681,7 @@ class Cursors:
         if memory is not None and memory != subscriber.memory:
             subscriber.memory = memory
             self.clients.unstored.add(client_id)
-        self._deliver(subscriber, reading, mark)
+        self._progress.deliver(subscriber, reading, mark)
 
     def ack_to(
         self,
@@ -728,7 +717,7 @@ class Cursors:
         reading, track = served.reading, served.track
         mark = reading.marks.get(batch_id) if batch_id is not None else None
         if mark is not None and (mark.to or track.position_before(mark.stop)) == position:
-            self._deliver(subscriber, reading, mark)
+            self._progress.deliver(subscriber, reading, mark)
             return True
         # mostly a mark ends there: that is found without a search
         given = (mark.stop for mark in reading.marks.values() if mark.to == position)
@@ -740,14 +729,14 @@ class Cursors:
             stop = reading.get if subscriber.given else served.end
             if not subscriber.given and self._is_of_later_source(subscriber, position):
                 if exists:
-                    self._confirm_to(subscriber, reading, stop)
+                    self._progress.confirm_to(subscriber, reading, stop)
                 return False
             if track.is_beyond(position, stop):
                 if subscriber.given:
                     end = track.position_before(stop)
                     raise BadPositionError(f"{position} is beyond what client {client_id} was given: {end}")
                 if exists and served.is_held:
-                    self._confirm_to(subscriber, reading, stop)
+                    self._progress.confirm_to(subscriber, reading, stop)
                 return False
             if not track.is_beyond(position, reading.ack):
                 return True
@@ -758,7 +747,7 @@ class Cursors:
             move = Move(Reason.ACK, before, str(position), by.who, by.ms, held=True, rows=rows)
             self.gate.jump(client_id, move)
             self.clients.unstored.add(client_id)
-        self._confirm_to(subscriber, reading, sequence)
+        self._progress.confirm_to(subscriber, reading, sequence)
         return True
 
     def go_back(self, client_id: int, *, now: float, session: str | None = None) -> bool:
@@ -926,7 +915,7 @@ class Cursors:
 
     def status(self, client_id: int) -> ClientStatus:
         """Return the status of a client. Raises `NotSubscribedError`."""
-        return self._moved_on(client_id).status(self.track)
+        return self._progress.moved_on(client_id).status(self.track)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -1010,56 +999,6 @@ class Cursors:
         subscriber.given = True
         reading.marks[batch_id] = Mark(batch_id, reading.get, reading.get, -1, gaps=gaps)
         return gaps_batch(batch_id, gaps, at)
-
-    def _deliver(self, subscriber: Subscriber, reading: Reading, mark: Mark) -> None:
-        """Confirm a batch and all before it."""
-        delivered = reading.deliver_through(mark)
-        self._confirm(subscriber, reading, mark.stop)
-        self._confirm_passed(subscriber, reading)
-        self._settle(subscriber, delivered)
-
-    def _confirm_to(self, subscriber: Subscriber, reading: Reading, sequence: int) -> None:
-        """Confirm the slots before a sequence, and the marks that end there or before."""
-        if sequence > reading.get:  # in an earlier life it was given changes that are not seen here
-            reading.windows.clear()
-        delivered = reading.deliver_to(sequence)
-        self._confirm(subscriber, reading, sequence)
-        self._confirm_passed(subscriber, reading)
-        self._settle(subscriber, delivered)
-
-    def _settle(self, subscriber: Subscriber, delivered: list[Mark]) -> None:
-        """Note which late rows have arrived, and which of a snapshot."""
-        for mark in delivered:
-            for given in mark.rows:
-                self.snapshots.settle_rows(subscriber, given)
-            if mark.gaps:
-                self.gate.tell(subscriber.client_id, mark.gaps)
-            if mark.late in subscriber.late:
-                subscriber.late.remove(mark.late)
-                self.clients.unstored.add(subscriber.client_id)
-
-    def _confirm(self, subscriber: Subscriber, reading: Reading, sequence: int) -> None:
-        """Confirm the slots before a sequence, and free what can be freed."""
-        if sequence <= reading.ack:
-            return
-        before = reading.get
-        self._note(subscriber, reading, sequence)
-        if reading.get != before:
-            self.resting.rouse(subscriber.client_id)
-        if self._retention.freed.is_due(self.ring, len(self._retention.subscribers)):
-            self._retention.free()
-        else:
-            self._retention.free_reader(subscriber)
-
-    def _confirm_passed(self, subscriber: Subscriber, reading: Reading) -> None:
-        """Confirm what was passed over after the last mark, once that is confirmed."""
-        if not reading.marks:
-            self._confirm(subscriber, reading, reading.get)
-
-    def _note(self, subscriber: Subscriber, reading: Reading, sequence: int) -> None:
-        """Confirm the slots before a sequence."""
-        if sequence > reading.ack and reading.confirm(sequence):
-            self.clients.unstored.add(subscriber.client_id)
 
 
 def _place(cursor: Cursor | None) -> str:

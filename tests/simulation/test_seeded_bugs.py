@@ -101,7 +101,7 @@ class PersistsMoreThanAcked(Server):
             super().ack(client_id, batch_id, now=now, session=session, memory=memory)
             subscriber = self.clients.find(client_id)
             if subscriber.served is not None:
-                self._confirm(subscriber, subscriber.served.reading, subscriber.served.reading.get)
+                self._progress.confirm(subscriber, subscriber.served.reading, subscriber.served.reading.get)
 
 
 class AcceptsAcksOfEarlierEpochs(Server):

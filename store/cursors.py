@@ -31,17 +31,17 @@ from .clients import Clients, Counters
 from .cursor import Cursor, StoredClient
 from .log.log import Log
 from .moves import By, Gate, Move, MoveState, Reason
-from .patience import Turns
 from .progress import Progress
+from .readers import Readers
 from .reading import Mark, Reading
 from .retention import Look, Retention
 from .ring import Collected, Flag, Ring
 from .side import gaps_batch
-from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served, State
+from .states import Ahead, Gone, InRing, Served, State
 from .status import ClientStatus
 from .stream import Stream
 from .subscriber import Subscriber
-from .track import RowFilter, TableFilter, Track, Wanted
+from .track import RowFilter, TableFilter, Wanted
 
 NOBODY = By()
 """Moves of places that nobody asked for are made by the server itself."""
@@ -72,7 +72,7 @@ class Cursors:
         detach_after: seconds for which one of several subscribers may hold a full ring back; 0 for ever. See
             `sluice.store.patience`.
         expire_after: seconds without a call after which a client without a time of its own is removed; 0 for never.
-        catches_up: a client that is behind the ring gets a reader of its own (`behind`, `catch_up`); else it is gone.
+        catches_up: a client that is behind the ring gets a reader of its own (`Readers`); else it is gone.
         keeps: the last transactions stay in the ring, unless they have GTIDs: another source is compared by them.
         main: of a view, the subscribers of the destination that it is a view of.
         passes: of a view, the test of its tables; None for all.
@@ -112,6 +112,7 @@ class Cursors:
         self.admission = Admission(self.clients, compile_filter, compile_where, passes)
         self.snapshots = ClientSnapshots(self.clients, self._retention)
         self._progress = Progress(self.clients, self._retention, self.snapshots)
+        self.readers = Readers(self.clients)
         self.gate, self.resting = self.clients.gate, self.clients.resting
         self._shared.members.append(self)
         self._refused: list[int] = []
@@ -222,68 +223,6 @@ class Cursors:
         self._refuse(subscriber)
 
     # --- catching up -------------------------------------------------------------------------------------------------
-
-    @property
-    def behind(self) -> dict[int, Cursor]:
-        """The clients whose cursors are before the ring, and that wait for a reader from there."""
-        states = {client_id: self.clients.subscribers[client_id].state for client_id in self.clients.elsewhere}
-        return {client_id: state.resume for client_id, state in states.items() if isinstance(state, Behind)}
-
-    @property
-    def catching_up(self) -> set[int]:
-        """The clients that have readers of their own."""
-        clients = self.clients
-        return {it for it in clients.elsewhere if clients.has_reader(clients.subscribers[it])}
-
-    def awaits_reader(self, client_id: int) -> bool:
-        """Return whether a client is to be served from a reader, and has not been given anything by one."""
-        subscriber = self.clients.find(client_id)
-        return self.clients.is_behind(subscriber) and not subscriber.has_moved
-
-    @property
-    def wants_reader(self) -> bool:
-        """Whether a client that is not served from the ring has made a call since `take_turns`."""
-        return bool(self.clients.heard)
-
-    def take_turns(self, turns: Turns, now: float) -> None:
-        """Tell ``turns`` which clients want or use a reader, and take readers away whose turn has ended.
-
-        A client that makes no calls does not want one.
-        """
-        for client_id in self.clients.heard:
-            subscriber = self.clients.subscribers.get(client_id)
-            if subscriber is None:
-                continue
-            if isinstance(subscriber.state, Behind) or turns.has(("client", self.clients.key(client_id))):
-                turns.ask(("client", self.clients.key(client_id)), now)
-        self.clients.heard.clear()
-        catching_up = {self.clients.key(it): self.clients.subscribers[it] for it in self.catching_up}
-        reading = {key: it for key, it in catching_up.items() if turns.has(("client", key))}
-        for key, subscriber in reading.items():
-            turns.set_busy(("client", key), busy=bool(subscriber.marks))
-            if subscriber.has_moved:
-                turns.move(("client", key), now)
-        for kind, key in turns.finished(now):
-            if kind == "client" and key in reading:
-                reading[key].suspend(self.track)
-        for key, subscriber in reading.items():
-            state = subscriber.state
-            if isinstance(state, CatchingUp | Meeting):
-                state.paused = turns.is_over(("client", key), now)
-
-    def catch_up(self, client_id: int, track: Track) -> None:
-        """Serve a client from the ring of a reader, which reads from the client's cursor on, until it joins."""
-        self.clients.find(client_id).start(track)
-
-    def has_more(self, client_id: int) -> bool:
-        """Whether a client has not confirmed all whole transactions that its reader has read, or needs it no more."""
-        state = self.clients.find(client_id).state
-        return isinstance(state, Meeting) or (isinstance(state, CatchingUp) and state.has_more)
-
-    def leave_readers(self) -> None:
-        """Take all readers away: their clients go on at their cursors."""
-        for client_id in self.catching_up:
-            self.clients.subscribers[client_id].suspend(self.track)
 
     def fall_out(self, client_id: int, error: SluiceError) -> None:
         """Stop serving a client, because of an error; its cursor stays."""

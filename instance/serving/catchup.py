@@ -359,7 +359,7 @@ class CatchUp:
             return
         self._ask_for_ranges(now)
         for member in cursors.members:
-            member.take_turns(self.turns, now)
+            member.readers.take_turns(self.turns, now)
         self._end_turns(cursors, now)
         self._begin_turns(cursors, now)
 
@@ -380,7 +380,7 @@ class CatchUp:
                 self._drop(shared)
             elif shared.who in finished:
                 self._end_turn(shared)
-        reading = {member.clients.key(it) for member in cursors.members for it in member.catching_up}
+        reading = {member.clients.key(it) for member in cursors.members for it in member.readers.catching_up}
         for key in self.clients.keys() - reading:  # joined, gone, or waiting for their next turn
             self.close_client(key)
 
@@ -388,7 +388,7 @@ class CatchUp:
         behind = {
             member.clients.key(client_id): (member, client_id, cursor)
             for member in cursors.members
-            for client_id, cursor in member.behind.items()
+            for client_id, cursor in member.readers.behind.items()
         }
         while (who := self.turns.begin(now)) is not None:
             kind, key = who
@@ -402,7 +402,7 @@ class CatchUp:
                 place = cursor.position or f"{cursor.journal}:{cursor.offset}"
                 logger.info("client %d catches up from %s", client_id, place)
                 reader = self.clients[key] = self._make_reader(cursor, self._on_change)
-                member.catch_up(client_id, reader.track)
+                member.readers.start(client_id, reader.track)
             else:
                 self.turns.leave(who)
 

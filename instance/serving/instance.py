@@ -460,7 +460,7 @@ class Instance(Main):
             await self._begin_anew(parser)
             return
         for cursors in self.cursors.members:
-            cursors.leave_readers()
+            cursors.readers.leave()
         await self.catch_up.close()
         await self._let_rest()  # a view may have been admitted meanwhile
         self.catch_up = CatchUp(config, self._make_feed, self._tend)

@@ -224,7 +224,7 @@ class Serving(ABC):
         """Store the cursors as they are when nothing is served any more. Raises as `flush`."""
         if self._snapshots is not None:
             await self._snapshots.close()
-        self.cursors.leave_readers()
+        self.cursors.readers.leave()
         await self.flush()
 
     def stand_by(self) -> None:
@@ -345,10 +345,10 @@ class Serving(ABC):
 
     def drop_lost(self) -> None:
         """Tell the clients whose readers cannot go on, when they have confirmed what these have read."""
-        for client_id in self.cursors.catching_up:
+        for client_id in self.cursors.readers.catching_up:
             reader = self.catch_up.clients.get(self.cursors.clients.key(client_id))
             error = reader.error if reader is not None else None
-            if isinstance(error, LOST) and not self.cursors.has_more(client_id):
+            if isinstance(error, LOST) and not self.cursors.readers.has_more(client_id):
                 self._fall_out(client_id, error)
 
     def note_refused(self) -> None:
@@ -496,7 +496,7 @@ class Serving(ABC):
             SourceChangedError: it belongs to another source or history.
         """
         parser, failure = self._parser, self._lost_place()
-        if parser is None or failure is None or client_id in self.cursors.catching_up:
+        if parser is None or failure is None or client_id in self.cursors.readers.catching_up:
             return
         awaited = self.cursors.awaited(client_id)
         if awaited is not None and self.cursors.track.is_logged(awaited):
@@ -786,7 +786,7 @@ class Serving(ABC):
     async def wait(self, seconds: float, client_id: int | None = None) -> None:
         """Wait until something may have changed, at most ``seconds``; for a client only what may concern that."""
         # Without a free reader the next look is soon enough: where many clients wait, each would look at all of them.
-        if self.cursors.wants_reader and self.catch_up.turns.has_room:
+        if self.cursors.readers.is_wanted and self.catch_up.turns.has_room:
             self._attempt(self.tend_readers)
         self.judge()
         with contextlib.suppress(TimeoutError):

@@ -417,7 +417,7 @@ class Calls(Destinations):
                     return batch
                 instance.check_stream(client_id)
                 patience = deadline  # what was found was passed over: it is not wanted
-                waits = cursors.awaits_reader(client_id) or cursors.awaits_verdicts(client_id, there)
+                waits = cursors.readers.is_awaited(client_id) or cursors.awaits_verdicts(client_id, there)
                 until = max(deadline, begun + FIRST_DATA) if waits else deadline
                 if now >= until:
                     return EMPTY

@@ -364,7 +364,7 @@ async def test_a_client_that_catches_up_is_not_gone_when_the_destination_stops(
         await asyncio.gather(asyncio.to_thread(fill, source, schema, 1, 600, 5000), acked(server, CLIENT, 600))
         batch = await server.get_without_ack(NAME, 2, timeout=20)
         assert ids(b"".join(batch.slices))[0] == 1
-        assert cursors.catching_up == {2}
+        assert cursors.readers.catching_up == {2}
         await server.stop(NAME)
         assert (cursors.status(2).state, cursors.status(2).error) == ("catching-up", "")
 

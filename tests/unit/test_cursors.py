@@ -631,9 +631,9 @@ def test_cursor_of_another_source_with_a_set_of_its_own_waits_for_a_reader_which
     stream = Stream(cursors.ring)
     cursors.begin(None, MariadbGtidSet.parse("0-102-4"))
     put(cursors, stream, b"one")
-    assert cursors.behind == {CLIENT: elsewhere}
+    assert cursors.readers.behind == {CLIENT: elsewhere}
     reader = Stream(Ring(64), events=9)
-    cursors.catch_up(CLIENT, Track(reader.ring))
+    cursors.readers.start(CLIENT, Track(reader.ring))
     reader.transaction(b"ten")
     reader.put()
     cursors.advance(NOW)
@@ -867,12 +867,12 @@ def test_a_client_whose_reader_has_passed_the_stream_counts_as_held_back() -> No
     reader.transaction(*(b"%d" % number for number in range(50)))
     reader.put()
     with full(cursors, stream, *(b"%d" % number for number in range(9))):
-        cursors.catch_up(1, Track(reader.ring))
+        cursors.readers.start(1, Track(reader.ring))
         confirm(cursors, 1)
         for now in (0.0, 11.0):
             cursors.advance(now)
         assert [cursors.status(client_id).state for client_id in (1, 2)] == ["catching-up", "catching-up"]
-        assert cursors.behind.keys() == {2}
+        assert cursors.readers.behind.keys() == {2}
 
 
 def test_what_the_ring_holds_waits_for_a_client_that_catches_up_too() -> None:
@@ -888,7 +888,7 @@ def test_what_the_ring_holds_waits_for_a_client_that_catches_up_too() -> None:
         return status.state, status.waiting.rows, status.waiting.transactions
 
     assert waiting() == ("catching-up", 2, 1)
-    cursors.catch_up(1, Track(reader.ring))
+    cursors.readers.start(1, Track(reader.ring))
     assert waiting() == ("catching-up", 2, 1), "its reader has not begun"
     for row in (b"zero", b"one"):
         reader.transaction(row)
@@ -918,7 +918,7 @@ def test_a_client_that_the_ring_does_not_serve_does_not_count_as_held_back(catch
             cursors.advance(now)
         assert [cursors.status(it).state for it in (1, 2)] == ["catching-up" if catches_up else "gone", "attached"]
         if catches_up:
-            cursors.catch_up(1, Track(Ring(64)))
+            cursors.readers.start(1, Track(Ring(64)))
             for now in (3e6, 4e6):
                 cursors.advance(now)
             assert cursors.status(2).state == "attached"
@@ -1175,7 +1175,7 @@ def test_a_client_that_has_met_the_ring_and_confirms_nothing_holds_it_back_no_lo
         reader.transaction(b"%d" % number)
     reader.put()
     with full(cursors, stream, *(b"%d" % number for number in range(9))):
-        cursors.catch_up(1, Track(reader.ring))
+        cursors.readers.start(1, Track(reader.ring))
         cursors.advance(0.0)
         given = get(cursors, 1)
         confirm(cursors, 2)
@@ -1373,7 +1373,7 @@ class TestSeek:
         put(cursors, stream, b"one")
         cursors.ack(CLIENT, get(cursors).batch_id, now=NOW)
         assert cursors.seek(CLIENT, str(start), memory="moved", now=NOW).state == "catching-up"
-        assert cursors.behind[CLIENT].position == start
+        assert cursors.readers.behind[CLIENT].position == start
 
     def test_what_only_it_held_is_freed(self, cursors: Cursors) -> None:
         cursors.unsubscribe(CLIENT + 1)
@@ -1427,27 +1427,27 @@ class TestGoBack:
         before = stored(cursors)
         cursors.go_back(CLIENT, now=NOW)
         assert cursors.status(CLIENT).state == "catching-up"
-        assert cursors.behind[CLIENT].position == stream.position(3)
+        assert cursors.readers.behind[CLIENT].position == stream.position(3)
         assert (stored(cursors), cursors.clients.memory(CLIENT)) == (before, "a text")
 
     def test_a_client_that_has_left_the_ring_inside_a_transaction_goes_back_too(self) -> None:
         cursors, stream = self.make()
         cursors.clients.subscribers[CLIENT].detach(cursors.track, GoneError("it is slow"))
-        assert cursors.behind[CLIENT].position == stream.position(5)
+        assert cursors.readers.behind[CLIENT].position == stream.position(5)
         reader = Stream(Ring(64), events=3)
-        cursors.catch_up(CLIENT, Track(reader.ring))
+        cursors.readers.start(CLIENT, Track(reader.ring))
         reader.transaction(b"two", b"three")
         reader.put()
         cursors.advance(NOW)
         assert entries(get(cursors, limit=1).slices) == [b"three"]
         cursors.go_back(CLIENT, now=NOW)
-        assert cursors.behind[CLIENT].position == stream.position(3)
+        assert cursors.readers.behind[CLIENT].position == stream.position(3)
 
     def test_one_that_waits_for_a_reader_inside_a_transaction_waits_for_one_before_it(self) -> None:
         cursors, stream = self.make()
         cursors.clients.subscribers[CLIENT].detach(cursors.track, GoneError("it is slow"))
         cursors.go_back(CLIENT, now=NOW)
-        assert cursors.behind[CLIENT].position == stream.position(3)
+        assert cursors.readers.behind[CLIENT].position == stream.position(3)
 
     def test_between_two_transactions_it_is_a_rollback(self) -> None:
         cursors, stream = make()
@@ -1761,7 +1761,7 @@ def let_read(cursors: Cursors, first: Stream, reader: Stream) -> None:
     cursors.subscribe(1002, now=NOW)
     place = first.position(6)
     cursors.restore(StoredClient(CLIENT, "", Cursor.at(place, "0-101-1", place)), NOW)
-    cursors.catch_up(CLIENT, Track(reader.ring))
+    cursors.readers.start(CLIENT, Track(reader.ring))
 
 
 @pytest.mark.parametrize("counts", [(2, 2), (2, 3, 2), (3, 0, 2), (2, 1, 1, 2), (0, 2), (2, 0, 0, 1)])
@@ -1839,8 +1839,8 @@ def test_a_client_between_where_its_source_was_left_and_where_it_was_read_again_
     confirm(cursors, CLIENT)
     between = reader.end
     assert cursors.status(CLIENT).acked == str(between)
-    cursors.leave_readers()
-    assert {it.position for it in cursors.behind.values()} == {between}
+    cursors.readers.leave()
+    assert {it.position for it in cursors.readers.behind.values()} == {between}
 
 
 @pytest.mark.parametrize(("began", "state"), [(9, "attached"), (12, "attached"), (6, "catching-up")])

@@ -46,8 +46,8 @@ from sluice.server.ha.cluster import Cluster, Identity
 from sluice.server.ha.election import State
 from sluice.server.ha.operations import Ask, Look, Running, Seen
 from sluice.store.cursor import OLDEST, Cursor, StoredClient
-from sluice.store.cursors import Cursors
 from sluice.store.log.log import SEEN
+from sluice.store.readers import Readers
 from sluice.store.ring import Ring
 from tests.source import start_embedded
 from tests.stream import STEP, Stream, entries
@@ -392,7 +392,7 @@ class TestCatchingUp:
         instance = setup.server.instances[NAME]
         await soon(lambda: instance.catch_up.count == 1)
         looks: list[float] = []
-        monkeypatch.setattr(instance.cursors, "take_turns", lambda _turns, now: looks.append(now))
+        monkeypatch.setattr(instance.cursors.readers, "take_turns", lambda _turns, now: looks.append(now))
         instance.wake()
         await asyncio.sleep(0.1)
         assert len(looks) <= 1, "that of each second"
@@ -427,12 +427,12 @@ async def test_a_client_that_is_gone_is_noticed_without_a_put_a_call_or_a_write(
 async def test_a_mistake_that_also_breaks_the_stop_leaves_a_destination_that_can_be_started(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def leave_readers(*_: object) -> None:
+    def leave(*_: object) -> None:
         raise IndexError(99)
 
     await setup.server.subscribe(NAME, CLIENT)
     with monkeypatch.context() as broken:
-        broken.setattr(Cursors, "leave_readers", leave_readers)
+        broken.setattr(Readers, "leave", leave)
         with pytest.raises(IndexError):
             await setup.server.stop(NAME)
     await setup.server.start(NAME)

@@ -268,14 +268,14 @@ class PatienceMachine(RuleBasedStateMachine):
             for reader in self.readers.values():
                 reader.fill(2)
             self.cursors.advance(self.now)
-        self.cursors.take_turns(self.turns, self.now)
+        self.cursors.readers.take_turns(self.turns, self.now)
         for ended in self.turns.finished(self.now):
             if ended[0] == "ranges":
                 self.turns.leave(ended)
-        for client_id in self.readers.keys() - self.cursors.catching_up:
+        for client_id in self.readers.keys() - self.cursors.readers.catching_up:
             self.readers.pop(client_id).ring.close()
             self.turns.leave(("client", client_id))
-        behind = self.cursors.behind
+        behind = self.cursors.readers.behind
         while (begun := self.turns.begin(self.now)) is not None:
             if begun[0] == "client" and begun[1] in behind:
                 cursor = behind[begun[1]]
@@ -284,7 +284,7 @@ class PatienceMachine(RuleBasedStateMachine):
                 reader = self.readers[begun[1]] = Feed(self.history, begin)
                 track = Track(reader.ring)
                 track.begin(place(begin))
-                self.cursors.catch_up(begun[1], track)
+                self.cursors.readers.start(begun[1], track)
             elif begun[0] == "client":
                 self.turns.leave(begun)
 

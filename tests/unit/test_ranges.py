@@ -357,7 +357,7 @@ class Behind:
 
 def test_client_before_the_ring_waits_for_a_reader() -> None:
     behind = Behind()
-    assert [(client, str(cursor.position)) for client, cursor in behind.cursors.behind.items()] == [
+    assert [(client, str(cursor.position)) for client, cursor in behind.cursors.readers.behind.items()] == [
         (CLIENT, behind.main.at(0))
     ]
     assert behind.state == "catching-up"
@@ -366,7 +366,7 @@ def test_client_before_the_ring_waits_for_a_reader() -> None:
 
 def test_client_reads_from_its_reader_and_joins_the_ring_when_all_before_is_acked() -> None:
     behind = Behind()
-    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.cursors.readers.start(CLIENT, behind.reader.cursors.track)
     behind.read(b"one")
     behind.read(b"two")
     first, given = behind.get()
@@ -379,14 +379,14 @@ def test_client_reads_from_its_reader_and_joins_the_ring_when_all_before_is_acke
     behind.cursors.ack(CLIENT, second, now=NOW)
     behind.cursors.advance(NOW)
     assert behind.state == "attached"
-    assert behind.cursors.catching_up == set()
+    assert behind.cursors.readers.catching_up == set()
     assert behind.get()[1] == [b"begin", b"three", b"end"]
     assert behind.cursors.status(CLIENT).position == behind.main.at(6)
 
 
 def test_reader_that_comes_to_the_ring_gives_nothing_more_though_not_all_is_acked() -> None:
     behind = Behind()
-    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.cursors.readers.start(CLIENT, behind.reader.cursors.track)
     behind.read(b"one")
     first, _ = behind.get()
     behind.read(b"two")
@@ -404,7 +404,7 @@ def test_reader_that_comes_to_the_ring_gives_nothing_more_though_not_all_is_acke
 @pytest.mark.parametrize(("rows", "first"), [([b"one"], 3), ([b"one", b"two"], 0)], ids=["before", "met"])
 def test_ring_holds_the_place_for_a_client_whose_reader_has_come_there(rows: list[bytes], first: int) -> None:
     behind = Behind()
-    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.cursors.readers.start(CLIENT, behind.reader.cursors.track)
     for row in rows:
         behind.read(row)
     other = behind.cursors.get(2, now=NOW)
@@ -415,7 +415,7 @@ def test_ring_holds_the_place_for_a_client_whose_reader_has_come_there(rows: lis
 
 def test_client_whose_reader_failed_is_gone_with_its_cursor_kept() -> None:
     behind = Behind()
-    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.cursors.readers.start(CLIENT, behind.reader.cursors.track)
     behind.read(b"one")
     behind.cursors.ack(CLIENT, behind.get()[0], now=NOW)
     behind.read(b"two")
@@ -423,7 +423,7 @@ def test_client_whose_reader_failed_is_gone_with_its_cursor_kept() -> None:
     behind.cursors.fall_out(CLIENT, GoneError("purged"))
     status = behind.cursors.status(CLIENT)
     assert (status.state, status.position, status.marks) == ("gone", behind.main.at(3), [])
-    assert behind.cursors.catching_up == set()
+    assert behind.cursors.readers.catching_up == set()
 
 
 def test_place_in_a_file_that_the_stream_has_not_come_through_is_of_another_history() -> None:
@@ -444,30 +444,30 @@ def test_client_that_loses_its_reader_goes_on_after_what_it_has_acked_even_insid
     behind = Behind()
     turns = Turns(1, 0.0)
     assert behind.get() == (-1, [])
-    behind.cursors.take_turns(turns, NOW)
+    behind.cursors.readers.take_turns(turns, NOW)
     assert turns.begin(NOW) == ("client", CLIENT)
-    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.cursors.readers.start(CLIENT, behind.reader.cursors.track)
     behind.read(b"one")
-    assert behind.cursors.awaits_reader(CLIENT)
+    assert behind.cursors.readers.is_awaited(CLIENT)
     late = behind.get()
-    assert not behind.cursors.awaits_reader(CLIENT)
-    behind.cursors.take_turns(turns, NOW)
+    assert not behind.cursors.readers.is_awaited(CLIENT)
+    behind.cursors.readers.take_turns(turns, NOW)
     behind.cursors.ack_to(CLIENT, behind.main.position(2), now=NOW)
     turns.ask(("ranges", 1), NOW)
-    behind.cursors.take_turns(turns, NOW + TURN + 1)
+    behind.cursors.readers.take_turns(turns, NOW + TURN + 1)
     assert turns.finished(NOW + TURN + 1) == [], "it has something to ack"
     behind.read(b"two")
     assert behind.get() == (-1, []), "while others wait it is given nothing more"
-    behind.cursors.take_turns(turns, NOW + TURN + PATIENCE + 1)
-    assert behind.cursors.catching_up == set()
-    assert str(behind.cursors.behind[CLIENT].position) == behind.main.at(2)
+    behind.cursors.readers.take_turns(turns, NOW + TURN + PATIENCE + 1)
+    assert behind.cursors.readers.catching_up == set()
+    assert str(behind.cursors.readers.behind[CLIENT].position) == behind.main.at(2)
     status = behind.cursors.status(CLIENT)
     assert (status.state, status.marks, status.position) == ("catching-up", [], behind.main.at(0))
     with pytest.raises(UnknownBatchError):
         behind.cursors.ack(CLIENT, late[0], now=NOW)
 
     again = Setup()
-    behind.cursors.catch_up(CLIENT, again.cursors.track)
+    behind.cursors.readers.start(CLIENT, again.cursors.track)
     again.stream.transaction(b"one")
     again.stream.transaction(b"two")
     again.stream.put()
@@ -479,14 +479,14 @@ def test_position_that_was_given_before_a_reader_was_lost_is_acked_when_the_next
     behind = Behind()
     with pytest.raises(BadPositionError, match="is beyond what client"):
         behind.cursors.ack_to(CLIENT, behind.main.position(3), now=NOW)
-    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.cursors.readers.start(CLIENT, behind.reader.cursors.track)
     behind.read(b"one")
     assert behind.get()[1] == [b"begin", b"one", b"end"]
     lose_reader(behind.cursors)
     assert behind.cursors.ack_to(CLIENT, behind.main.position(0), now=NOW), "it is acked already"
     assert not behind.cursors.ack_to(CLIENT, behind.main.position(3), now=NOW)
     behind.reader = Setup()
-    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.cursors.readers.start(CLIENT, behind.reader.cursors.track)
     assert not behind.cursors.ack_to(CLIENT, behind.main.position(3), now=NOW)
     assert behind.state == "catching-up"
     behind.read(b"one")
@@ -499,8 +499,8 @@ def lose_reader(cursors: Cursors) -> None:
     turns = Turns(1, 0.0)
     turns.ask(("client", CLIENT), NOW)
     assert turns.begin(NOW)
-    cursors.take_turns(turns, NOW)
-    cursors.take_turns(turns, NOW + PATIENCE + 1)
+    cursors.readers.take_turns(turns, NOW)
+    cursors.readers.take_turns(turns, NOW + PATIENCE + 1)
 
 
 def test_position_of_an_earlier_life_beyond_where_a_reader_meets_the_ring_is_acked_in_the_ring() -> None:
@@ -508,7 +508,7 @@ def test_position_of_an_earlier_life_beyond_where_a_reader_meets_the_ring_is_ack
     (stored,) = (it for it in behind.cursors.clients.take_changes().clients.values() if it and it.client_id == CLIENT)
     behind.cursors.unsubscribe(CLIENT)
     behind.cursors.restore(stored, NOW)
-    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.cursors.readers.start(CLIENT, behind.reader.cursors.track)
     for row in (b"one", b"two", b"three"):
         behind.read(row)
     late = behind.main.position(9)
@@ -536,7 +536,7 @@ def test_place_in_a_full_ring_of_a_reader_is_where_its_client_begins() -> None:
     putter.start()
     while not reader.ring.waiting:
         time.sleep(0.001)
-    main.cursors.catch_up(CLIENT, reader.cursors.track)
+    main.cursors.readers.start(CLIENT, reader.cursors.track)
     batch = main.cursors.get(CLIENT, now=NOW, max_entries=2)
     assert batch is not None
     assert entries(batch.slices) == [b"1", b"2"]
@@ -548,7 +548,7 @@ def test_place_deep_inside_a_transaction_larger_than_the_readers_ring_is_come_to
     main = Setup(before=40, catches_up=True)
     main.cursors.subscribe(CLIENT, start=main.position(20), now=NOW)
     reader = Setup(size=4)
-    main.cursors.catch_up(CLIENT, reader.cursors.track)
+    main.cursors.readers.start(CLIENT, reader.cursors.track)
     reader.stream.transaction(*(b"%d" % number for number in range(30)))
     putter = threading.Thread(target=reader.stream.put, daemon=True)
     putter.start()
@@ -677,7 +677,7 @@ def test_ack_by_position_confirms_marks_that_were_given_again_before_it(setup: S
 
 def test_client_that_has_acked_all_of_its_reader_joins_the_ring_between_two_transactions() -> None:
     behind = Behind()
-    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.cursors.readers.start(CLIENT, behind.reader.cursors.track)
     behind.cursors.advance(NOW)
     for row in (b"one", b"two"):
         behind.reader.stream.transaction(row)
@@ -691,7 +691,7 @@ def test_client_that_has_acked_all_of_its_reader_joins_the_ring_between_two_tran
 
 def test_client_whose_reader_is_closed_goes_on_at_its_cursor() -> None:
     behind = Behind()
-    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.cursors.readers.start(CLIENT, behind.reader.cursors.track)
     behind.read(b"one")
     behind.reader.ring.close()
     behind.cursors.fall_out(CLIENT, GoneError("stopped"))
@@ -707,20 +707,20 @@ def test_client_that_polls_keeps_its_turn_and_one_that_is_removed_takes_none_fro
     for client_id in (3, CLIENT):
         assert behind.cursors.get(client_id, now=NOW) is None
     behind.cursors.unsubscribe(3)
-    behind.cursors.take_turns(turns, NOW)
+    behind.cursors.readers.take_turns(turns, NOW)
     assert turns.begin(NOW) == ("client", CLIENT)
-    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.cursors.readers.start(CLIENT, behind.reader.cursors.track)
     for now in range(10, 100, 10):
         assert behind.cursors.get(CLIENT, now=now) is None
-        behind.cursors.take_turns(turns, now)
+        behind.cursors.readers.take_turns(turns, now)
         assert turns.finished(now) == []
-        assert behind.cursors.catching_up == {CLIENT}
+        assert behind.cursors.readers.catching_up == {CLIENT}
 
 
 def test_client_whose_reader_is_beyond_the_end_of_the_ring_needs_nothing_of_it() -> None:
     behind = Behind()
     behind.cursors.unsubscribe(2)
-    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.cursors.readers.start(CLIENT, behind.reader.cursors.track)
     kept = len(behind.main.ring)
     rows = [b"one", b"two", b"three", b"four", b"five"]
     for row in rows:

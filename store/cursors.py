@@ -15,27 +15,26 @@ from ..protocol.content import Content
 from ..protocol.errors import (
     BadPositionError,
     FilterError,
-    GapError,
     PurgedError,
     SluiceError,
-    SnapshotRunningError,
     StaleSessionError,
     UnknownBatchError,
 )
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from .admission import Admission
-from .batch import UNMARKED, Batch, Part, Range, RangeLimits
+from .batch import Batch
 from .client_snapshots import ClientSnapshots
 from .clients import Clients, Counters
 from .cursor import Cursor, StoredClient
 from .log.log import Log
 from .moves import By, Gate, Move, MoveState, Reason
 from .progress import Progress
+from .ranges import Ranges
 from .readers import Readers
 from .reading import Mark, Reading
 from .retention import Look, Retention
-from .ring import Collected, Flag, Ring
+from .ring import Collected, Ring
 from .side import gaps_batch
 from .states import Ahead, Gone, InRing, Served, State
 from .status import ClientStatus
@@ -113,6 +112,7 @@ class Cursors:
         self.snapshots = ClientSnapshots(self.clients, self._retention)
         self._progress = Progress(self.clients, self._retention, self.snapshots)
         self.readers = Readers(self.clients)
+        self.ranges = Ranges(self.clients)
         self.gate, self.resting = self.clients.gate, self.clients.resting
         self._shared.members.append(self)
         self._refused: list[int] = []
@@ -723,132 +723,6 @@ class Cursors:
             del reading.marks[mark.batch_id]
             reading.go_back()
         self.resting.rouse(client_id)
-
-    # --- ranges ------------------------------------------------------------------------------------------------------
-
-    def mark_range(
-        self,
-        client_id: int,
-        after: Position,
-        limits: RangeLimits,
-        *,
-        now: float,
-        final: bool = False,
-        transactions: bool = True,
-        session: str | None = None,
-    ) -> Range | None:
-        """Mark what follows a position, as far as the limits and what is stored allow; `Ring.cut` says where it ends.
-
-        The same position and limits give the same range until it is confirmed. Other limits give a new range, and
-        every mark that ends after the position is forgotten: a client that asks from there will process from there.
-        What is confirmed already is given without a mark.
-
-        None when nothing wanted is there yet; with ``final`` an empty range over what was passed.
-
-        Raises:
-            NotSubscribedError, StaleSessionError: as `check`.
-            SnapshotRunningError: the client takes a snapshot.
-            GapError: the client is to be told of a gap, and nobody has confirmed that.
-            GoneError: the position is before what is stored, with more than unwanted entries between.
-            SourceChangedError: it belongs to another source or history.
-        """
-        # Long: each step needs what the ones before have found of the range.
-        subscriber = self.clients.check(client_id, session)
-        subscriber.last_active = now
-        if subscriber.snapshots.is_running:
-            raise SnapshotRunningError(
-                f"a snapshot of client {client_id} is not complete: no range holds its rows, get and ack them"
-            )
-        if untold := self.gate.untold(client_id):
-            raise GapError(f"client {client_id} does not get {untold[0]}")
-        if not self.gate.is_stored(client_id):
-            return None
-        for mark in subscriber.marks.values():
-            if mark.range is not None and mark.range.from_ == str(after) and mark.limits == limits:
-                return mark.range
-        served = subscriber.served
-        start = subscriber.locate(after) if served is not None else None
-        if served is None or start is None:
-            return Range(-1, str(after), str(after), 0, 0, 0, partial=False, reached=False) if final else None
-        reading, ring = served.reading, served.track.ring
-        stop = None if limits.until is None else subscriber.locate(limits.until)
-        inside = ring.waiting or stop is not None
-        stop = max(start, served.end if stop is None else min(stop, served.end))
-        if start < reading.ack < stop:
-            stop, inside = reading.ack, True
-        if (judged := reading.slots.reach(start, stop)) < stop:
-            stop, inside = judged, reading.slots.refusal(judged) is not None
-        chosen = reading.chosen()
-        end, entries = ring.cut(start, stop, max_rows=limits.rows, max_bytes=limits.bytes, inside=inside, **chosen)
-        to = max(after, served.track.position_before(end) or after)
-        reached = limits.until is not None and to >= limits.until
-        if not entries:
-            if not (final or reached):
-                return None
-            return Range(-1, str(after), str(to), 0, 0, 0, partial=False, reached=reached)
-        collected = ring.read(start, end, transactions=transactions, **chosen)
-        is_new = start >= reading.ack
-        found = Range(
-            batch_id=self.counters.take_id() if is_new else -1,
-            from_=str(after),
-            to=str(to),
-            entries=collected.entries,
-            rows=collected.rows,
-            bytes=collected.bytes,
-            partial=not ring.slot(end - 1).flags & Flag.BOUNDARY,
-            reached=reached,
-        )
-        if is_new:
-            reading.marks = {mark.batch_id: mark for mark in reading.marks.values() if mark.stop <= start}
-            reading.marks[found.batch_id] = Mark(found.batch_id, start, end, collected.last, range=found, limits=limits)
-            reading.get = end
-            subscriber.given = True
-            self.resting.rouse(client_id)
-        return found
-
-    def read_range(self, client_id: int, from_: Position, to: Position, *, transactions: bool = True) -> Batch | None:
-        """Read a range without a mark, for the subscriber's filter; None when the stream has not reached its end.
-
-        Raises:
-            NotSubscribedError: the client has not subscribed.
-            BadPositionError: the range ends before it begins.
-            GoneError: it begins before what is stored, with more than unwanted entries between.
-            SourceChangedError: it belongs to another source or history.
-            FilterError: the client's condition cannot be judged in it.
-        """
-        subscriber = self.clients.find(client_id)
-        span = subscriber.span(from_, to)
-        if span is None:
-            return None
-        collected = subscriber.state.track.ring.read(*span, transactions=transactions, **subscriber.slots.chosen())
-        return Batch(
-            batch_id=UNMARKED if collected.entries else -1,
-            slices=collected.slices,
-            from_=str(from_),
-            to=str(to),
-            entries=collected.entries,
-            rows=collected.rows,
-            bytes=collected.bytes,
-            timestamp=collected.execute_ms,
-            positions=collected.positions,
-        )
-
-    def split_range(
-        self, client_id: int, from_: Position, to: Position, parts: int, *, transactions: bool = True
-    ) -> list[Part] | None:
-        """Cut a range into at most so many parts of about equal bytes; else as `read_range`."""
-        subscriber = self.clients.find(client_id)
-        span = subscriber.span(from_, to)
-        if span is None:
-            return None
-        found = []
-        begin = str(from_)
-        cuts = subscriber.state.track.ring.split(*span, parts, transactions=transactions, **subscriber.slots.chosen())
-        for end, *sizes in cuts:
-            until = str(to) if end == span[1] else str(subscriber.state.track.position_of(end))
-            found.append(Part(begin, until, *sizes))
-            begin = until
-        return found
 
     # --- what is stored, and what is shown ---------------------------------------------------------------------------
 

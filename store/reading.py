@@ -33,7 +33,7 @@ class Mark:
     to: Position | None = None
     """Where it ends; None for a range."""
     range: Range | None = None
-    """What `Cursors.mark_range` returned."""
+    """What `Ranges.mark` returned."""
     limits: RangeLimits | None = None
     late: str = ""
     """Of a batch of `LateRows`, which has no slots: their position."""

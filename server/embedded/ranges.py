@@ -89,7 +89,7 @@ class Ranges(Destinations):
             instance.check_running()
             remaining = deadline - time.monotonic()
             try:
-                found = instance.cursors.mark_range(
+                found = instance.cursors.ranges.mark(
                     client_id,
                     begin,
                     limits,
@@ -128,7 +128,7 @@ class Ranges(Destinations):
         instance = self._admit(destination, client_id, "rows")
         begin, end = Position.parse(from_), Position.parse(to)
         transactions = not instance.config.filter_transaction_entry
-        read = functools.partial(instance.cursors.read_range, client_id, begin, end, transactions=transactions)
+        read = functools.partial(instance.cursors.ranges.read, client_id, begin, end, transactions=transactions)
         batch = await self._when_read(instance, client_id, end, read)
         if batch is not None:
             yield batch
@@ -155,7 +155,8 @@ class Ranges(Destinations):
         instance = self._admit(destination, client_id, "splits")
         begin, end = Position.parse(from_), Position.parse(to)
         transactions = not instance.config.filter_transaction_entry
-        split = functools.partial(instance.cursors.split_range, client_id, begin, end, parts, transactions=transactions)
+        ranges = instance.cursors.ranges
+        split = functools.partial(ranges.split, client_id, begin, end, parts, transactions=transactions)
         found = await self._when_read(instance, client_id, end, split)
         if found is not None:
             return found

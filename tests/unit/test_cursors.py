@@ -99,17 +99,17 @@ def test_nothing_is_given_before_it_is_in_the_log_if_that_is_to_come_first() -> 
     middle = stream.end
     put(cursors, stream, b"two")
     assert cursors.get(CLIENT, now=NOW) is None
-    assert cursors.read_range(CLIENT, begin, stream.end) is None
+    assert cursors.ranges.read(CLIENT, begin, stream.end) is None
     assert cursors.ring.first == 0
     cursors.track.unlogged = 3
     cursors.advance(NOW)
     assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]
     limits = RangeLimits()
-    found = cursors.mark_range(1002, begin, limits, now=NOW)
+    found = cursors.ranges.mark(1002, begin, limits, now=NOW)
     assert found is not None
     assert found.to == str(middle)
-    assert cursors.read_range(CLIENT, begin, middle) is not None
-    assert cursors.read_range(CLIENT, begin, stream.end) is None
+    assert cursors.ranges.read(CLIENT, begin, middle) is not None
+    assert cursors.ranges.read(CLIENT, begin, stream.end) is None
     cursors.track.unlogged = 6
     cursors.advance(NOW)
     assert entries(get(cursors).slices) == [b"begin", b"two", b"end"]

@@ -199,7 +199,7 @@ def test_no_range_holds_them(destination: tuple[Cursors, Stream, LateRows]) -> N
     begin = stream.end
     cursors.snapshots.give_late(CLIENT, rows)
     put(cursors, stream, b"two")
-    found = cursors.read_range(CLIENT, begin, stream.end)
+    found = cursors.ranges.read(CLIENT, begin, stream.end)
     assert found is not None
     assert entries(found.slices) == [b"begin", b"two", b"end"]
     assert is_late(get(cursors))

@@ -216,10 +216,10 @@ class TestAGap:
 
     def test_a_range_is_refused_until_it_is_confirmed(self, cursors: Cursors) -> None:
         with pytest.raises(GapError, match=r"client 1001 does not get changes from .*: purge"):
-            cursors.mark_range(CLIENT, self.begin, RangeLimits(), now=NOW)
+            cursors.ranges.mark(CLIENT, self.begin, RangeLimits(), now=NOW)
         cursors.gate.confirm(CLIENT)
         store(cursors)
-        found = cursors.mark_range(CLIENT, self.begin, RangeLimits(), now=NOW)
+        found = cursors.ranges.mark(CLIENT, self.begin, RangeLimits(), now=NOW)
         assert found is not None
         assert found.rows == 2
 

@@ -46,12 +46,12 @@ class Setup:
         self.stream.put()
 
     def mark(self, after: int, limits: RangeLimits = NO_LIMITS, *, client: int = CLIENT, final: bool = True) -> Range:
-        found = self.cursors.mark_range(client, self.stream.position(after), limits, now=NOW, final=final)
+        found = self.cursors.ranges.mark(client, self.stream.position(after), limits, now=NOW, final=final)
         assert found is not None
         return found
 
     def read(self, from_: int | str, to: int | str, client: int = CLIENT) -> list[bytes]:
-        batch = self.cursors.read_range(client, self.position(from_), self.position(to))
+        batch = self.cursors.ranges.read(client, self.position(from_), self.position(to))
         assert batch is not None
         return entries(batch.slices)
 
@@ -116,7 +116,7 @@ def test_unfinished_transaction_is_not_a_range_while_its_end_may_come(setup: Set
     setup.stream.stage(b"begin", Kind.TRANSACTION_BEGIN)
     setup.stream.stage(b"unfinished", Kind.ROW_DATA, ("shop", "orders"))
     setup.stream.put()
-    assert setup.cursors.mark_range(CLIENT, setup.position(0), NO_LIMITS, now=NOW) is None
+    assert setup.cursors.ranges.mark(CLIENT, setup.position(0), NO_LIMITS, now=NOW) is None
     empty = setup.mark(0)
     assert (empty.batch_id, empty.to, empty.entries) == (-1, setup.at(0), 0)
 
@@ -142,7 +142,7 @@ def test_end_is_reached_although_nothing_wanted_is_before_it() -> None:
     setup.cursors.subscribe(CLIENT, filter_text="shop.orders", now=NOW)
     setup.put(b"other", table=("shop", "other"))
     limits = RangeLimits(until=setup.stream.end)
-    found = setup.cursors.mark_range(CLIENT, setup.position(0), limits, now=NOW)
+    found = setup.cursors.ranges.mark(CLIENT, setup.position(0), limits, now=NOW)
     assert found is not None
     assert (found.batch_id, found.entries, found.reached, found.to) == (-1, 0, True, setup.at(3))
 
@@ -271,13 +271,13 @@ def test_range_of_nothing_is_empty(setup: Setup) -> None:
 
 def test_range_beyond_the_stream_is_not_there_yet(setup: Setup) -> None:
     setup.put(b"one")
-    assert setup.cursors.read_range(CLIENT, setup.position(0), setup.position(6)) is None
+    assert setup.cursors.ranges.read(CLIENT, setup.position(0), setup.position(6)) is None
 
 
 def test_range_that_ends_before_it_begins_is_refused(setup: Setup) -> None:
     setup.put(b"one")
     with pytest.raises(BadPositionError):
-        setup.cursors.read_range(CLIENT, setup.position(3), setup.position(0))
+        setup.cursors.ranges.read(CLIENT, setup.position(3), setup.position(0))
 
 
 def test_transactions_without_a_wanted_entry_do_not_come(setup: Setup) -> None:
@@ -288,7 +288,7 @@ def test_transactions_without_a_wanted_entry_do_not_come(setup: Setup) -> None:
 
 def test_begins_and_ends_do_not_come_where_they_are_filtered(setup: Setup) -> None:
     setup.put(b"one")
-    batch = setup.cursors.read_range(CLIENT, setup.position(0), setup.position(3), transactions=False)
+    batch = setup.cursors.ranges.read(CLIENT, setup.position(0), setup.position(3), transactions=False)
     assert batch is not None
     assert entries(batch.slices) == [b"one"]
 
@@ -306,7 +306,7 @@ def test_parts_together_are_the_range(parts: int, filter_text: str) -> None:
     setup.put(b"5")
     setup.put(b"6", b"7")
     end = setup.stream.events
-    cuts = setup.cursors.split_range(CLIENT, setup.position(0), setup.position(end), parts)
+    cuts = setup.cursors.ranges.split(CLIENT, setup.position(0), setup.position(end), parts)
     assert cuts is not None
     assert len(cuts) <= parts
     assert [cut.from_ for cut in cuts] == [setup.at(0), *(cut.to for cut in cuts[:-1])]
@@ -320,7 +320,7 @@ def test_parts_together_are_the_range(parts: int, filter_text: str) -> None:
 def test_parts_have_about_equal_bytes(setup: Setup) -> None:
     for number in range(12):
         setup.put(bytes([number]) * 50)
-    cuts = setup.cursors.split_range(CLIENT, setup.position(0), setup.position(36), 4)
+    cuts = setup.cursors.ranges.split(CLIENT, setup.position(0), setup.position(36), 4)
     assert cuts is not None
     assert len(cuts) == 4
     assert max(cut.bytes for cut in cuts) <= 1.5 * min(cut.bytes for cut in cuts)
@@ -435,9 +435,9 @@ def test_place_in_a_file_that_the_stream_has_not_come_through_is_of_another_hist
     cursors.subscribe(CLIENT, now=NOW)
     stream.transaction(b"one")
     stream.put()
-    assert cursors.read_range(CLIENT, first, stream.end) is not None
+    assert cursors.ranges.read(CLIENT, first, stream.end) is not None
     with pytest.raises(SourceChangedError, match="did not pass"):
-        cursors.read_range(CLIENT, replace(first, file="binlog.000006"), stream.end)
+        cursors.ranges.read(CLIENT, replace(first, file="binlog.000006"), stream.end)
 
 
 def test_client_that_loses_its_reader_goes_on_after_what_it_has_acked_even_inside_a_transaction() -> None:
@@ -598,13 +598,13 @@ def test_range_of_nothing_ends_where_it_was_looked_for() -> None:
     assert setup.mark(0) == Range(-1, setup.at(0), setup.at(3), 0, 0, 0, partial=False, reached=False)
     assert setup.mark(7) == Range(-1, setup.at(7), setup.at(7), 0, 0, 0, partial=False, reached=False), "not there yet"
     assert setup.mark(0, client=2) == Range(-1, setup.at(0), setup.at(0), 0, 0, 0, partial=False, reached=False)
-    assert setup.cursors.mark_range(CLIENT, setup.stream.position(0), NO_LIMITS, now=NOW) is None
+    assert setup.cursors.ranges.mark(CLIENT, setup.stream.position(0), NO_LIMITS, now=NOW) is None
 
 
 def test_range_that_is_read_has_no_mark_and_one_of_nothing_no_batch(setup: Setup) -> None:
     setup.put(b"one")
-    read = setup.cursors.read_range(CLIENT, setup.stream.position(0), setup.stream.position(3))
-    nothing = setup.cursors.read_range(CLIENT, setup.stream.position(3), setup.stream.position(3))
+    read = setup.cursors.ranges.read(CLIENT, setup.stream.position(0), setup.stream.position(3))
+    nothing = setup.cursors.ranges.read(CLIENT, setup.stream.position(3), setup.stream.position(3))
     assert read is not None
     assert nothing is not None
     assert (read.batch_id, nothing.batch_id) == (0, -1)

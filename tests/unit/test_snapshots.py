@@ -302,9 +302,9 @@ def test_the_pace_is_that_of_the_rows_confirmed_in_this_life() -> None:
 def test_ranges_are_refused_until_it_is_done_or_cancelled(taken: Taken) -> None:
     place = taken.stream.end
     with pytest.raises(SnapshotRunningError):
-        taken.cursors.mark_range(CLIENT, place, RangeLimits(), now=NOW)
+        taken.cursors.ranges.mark(CLIENT, place, RangeLimits(), now=NOW)
     taken.cursors.snapshots.remove(CLIENT, taken.snapshot.snapshot_id)
-    assert taken.cursors.mark_range(CLIENT, place, RangeLimits(), now=NOW) is None
+    assert taken.cursors.ranges.mark(CLIENT, place, RangeLimits(), now=NOW) is None
     with pytest.raises(UnknownSnapshotError):
         taken.cursors.snapshots.get(CLIENT, taken.snapshot.snapshot_id)
 

@@ -268,19 +268,19 @@ def test_a_range_is_read_when_it_is_judged_as_far_as_it_can_be() -> None:
     cursors, stream = conditional()
     begin = stream.end
     put(cursors, stream, "1", "2", "1", where="")
-    assert cursors.read_range(1, begin, stream.end) is None
-    assert cursors.read_range(1, begin, begin) is not None
+    assert cursors.ranges.read(1, begin, stream.end) is None
+    assert cursors.ranges.read(1, begin, begin) is not None
     put(cursors, stream, "1")
-    found = cursors.read_range(1, begin, stream.end)
+    found = cursors.ranges.read(1, begin, stream.end)
     assert (found.rows if found is not None else None) == 3
     judgeable = stream.end
     put(cursors, stream, "not a number", "1")
-    found = cursors.read_range(1, begin, judgeable)
+    found = cursors.ranges.read(1, begin, judgeable)
     assert (found.rows if found is not None else None) == 3
-    for read in (cursors.read_range(2, begin, stream.end), cursors.split_range(2, begin, stream.end, 1)):
+    for read in (cursors.ranges.read(2, begin, stream.end), cursors.ranges.split(2, begin, stream.end, 1)):
         assert read
     with pytest.raises(FilterError, match="'not a number' is not a value of the type int"):
-        cursors.read_range(1, begin, stream.end)
+        cursors.ranges.read(1, begin, stream.end)
 
 
 def test_a_client_that_is_not_served_yet_has_its_range_judged_once() -> None:
@@ -289,17 +289,17 @@ def test_a_client_that_is_not_served_yet_has_its_range_judged_once() -> None:
     put(cursors, stream, "1", "2")
     ahead = stream.position(stream.events + 8)
     cursors.subscribe(3, where="shop.orders: id = 2", start=ahead, now=0)
-    assert cursors.read_range(3, begin, stream.end) is None
+    assert cursors.ranges.read(3, begin, stream.end) is None
     verdicts = cursors.ring.verdicts["shop.orders: id = 2"]
     judged(cursors.ring, "shop.orders: id = 2")
     assert cursors.ring.verdicts["shop.orders: id = 2"] is verdicts
     del verdicts
-    found = cursors.read_range(3, begin, stream.end)
+    found = cursors.ranges.read(3, begin, stream.end)
     assert (found.rows if found is not None else None) == 1
     cursors.subscribe(3, where="shop.orders: id < 3", now=0)
-    assert cursors.read_range(3, begin, stream.end) is None
+    assert cursors.ranges.read(3, begin, stream.end) is None
     judged(cursors.ring, "shop.orders: id < 3")
-    found = cursors.read_range(3, begin, stream.end)
+    found = cursors.ranges.read(3, begin, stream.end)
     assert (found.rows if found is not None else None) == 2
     assert set(cursors.ring.verdicts) == {"shop.orders: id = 1", "shop.orders: id < 3"}
 
@@ -310,7 +310,7 @@ def test_a_client_whose_condition_cannot_be_read_any_more_gets_nothing() -> None
     put(cursors, stream, "1")
     cursors.restore(StoredClient(4, "", None, where="shop.orders: id = = 1"), 0)
     for call in (
-        lambda: cursors.read_range(4, begin, stream.end),
+        lambda: cursors.ranges.read(4, begin, stream.end),
         lambda: cursors.seek(4, "latest", memory="", now=0),
         lambda: cursors.clients.wanted(4),
     ):
@@ -386,7 +386,7 @@ def test_a_marked_range_ends_inside_a_transaction_only_at_what_cannot_be_judged(
     stream.put()
     verdicts = judged(cursors.ring, "shop.orders: id = 1", stop=5)
     assert verdicts.next == 5
-    found = cursors.mark_range(1, begin, RangeLimits(), now=0)
+    found = cursors.ranges.mark(1, begin, RangeLimits(), now=0)
     assert found is not None
     assert (found.to, found.rows) == (str(whole), 1)
 

@@ -90,6 +90,13 @@ class Changes:
     """All jumps of the clients, also of removed ones, where these have changed."""
 
 
+def place_of(cursor: Cursor | None) -> str:
+    """Return the place of a cursor as a record names it; empty without one."""
+    if cursor is None:
+        return ""
+    return str(cursor.position or f"{cursor.journal}:{cursor.offset}")
+
+
 def split_memory(memory: str) -> tuple[str, str]:
     """Return the words that say that a cursor was moved by hand, empty if it was not, and what else is remembered."""
     if not memory.startswith(MOVED):

@@ -1,8 +1,12 @@
-"""The subscribers of a destination: subscriptions, get, ack and rollback, cursors and sessions, without any I/O.
+"""The subscribers of a destination: subscriptions, get, ack and rollback, without any I/O.
 
 What each of them is doing is its state (`sluice.store.states`), and how far it is in a ring is its `Reading`. Slots
 that no subscriber needs are freed. A view of a destination has subscribers of its own on the same stream: what holds
 the ring back, and the ids of batches, are one matter of all of them.
+
+`Cursors` puts the parts together. Each part is called by its name: `Clients` says who there is and what is to be
+stored, `Admission` who may be what, `Places` where they are, `Readers` who reads what is before the ring, `Ranges` and
+`ClientSnapshots` what else they are given.
 
 Every method is called from one thread. ``now`` is in seconds of a clock that is never set, such as `time.monotonic`.
 `Clients.take_changes` returns what has to be stored.
@@ -12,38 +16,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..protocol.content import Content
-from ..protocol.errors import (
-    BadPositionError,
-    FilterError,
-    PurgedError,
-    SluiceError,
-    StaleSessionError,
-    UnknownBatchError,
-)
+from ..protocol.errors import BadPositionError, FilterError, SluiceError, StaleSessionError
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from .admission import Admission
 from .batch import Batch
 from .client_snapshots import ClientSnapshots
 from .clients import Clients, Counters
-from .cursor import Cursor, StoredClient
+from .cursor import Cursor, StoredClient, place_of
 from .log.log import Log
-from .moves import By, Gate, Move, MoveState, Reason
+from .moves import By, Gate, Move, Reason
+from .places import NOBODY, Places
 from .progress import Progress
 from .ranges import Ranges
 from .readers import Readers
 from .reading import Mark, Reading
 from .retention import Look, Retention
 from .ring import Collected, Ring
-from .side import gaps_batch
-from .states import Ahead, Gone, InRing, Served, State
+from .states import Ahead, Gone, InRing
 from .status import ClientStatus
 from .stream import Stream
 from .subscriber import Subscriber
 from .track import RowFilter, TableFilter, Wanted
-
-NOBODY = By()
-"""Moves of places that nobody asked for are made by the server itself."""
 
 
 @dataclass(slots=True)
@@ -113,6 +107,7 @@ class Cursors:
         self._progress = Progress(self.clients, self._retention, self.snapshots)
         self.readers = Readers(self.clients)
         self.ranges = Ranges(self.clients)
+        self.places = Places(self.clients, self._retention, self.admission, self._progress)
         self.gate, self.resting = self.clients.gate, self.clients.resting
         self._shared.members.append(self)
         self._refused: list[int] = []
@@ -148,25 +143,6 @@ class Cursors:
         """Say where the stream of an empty ring begins, and what was executed before; None for what is not known."""
         self.track.open(position, gtids)
         self._shared.followed.next = 0  # there are places to be named
-
-    def pass_gap(self, why: str, read: Position | None, begin: Position | None, by: By) -> list[int]:
-        """Start the clients that wait for a place with the stream: it goes on after a gap that has swallowed them.
-
-        A cursor stays unchanged until its client acks. ``begin`` is where the stream goes on; ``read`` is up to where
-        it was read before that, if it was: then a marker in it tells the clients that are served from it. Returns the
-        clients that do not get something.
-        """
-        passed = []
-        for client_id, subscriber in self.clients.subscribers.items():
-            resume, state = subscriber.pass_gap(self.track), MoveState.OPEN
-            before = _place(resume)
-            if resume is None and read is not None and isinstance(subscriber.state, InRing):
-                before, state = str(read), MoveState.TOLD
-            if before:
-                gap = Move(Reason.PURGE, before, str(begin or ""), by.who, by.ms, state, detail=why)
-                self.gate.jump(client_id, gap)
-                passed.append(client_id)
-        return passed
 
     def position_before(self, sequence: int) -> Position | None:
         """Return the position before a slot of the ring; None before the stream has begun."""
@@ -217,22 +193,10 @@ class Cursors:
 
     def _follow(self, subscriber: Subscriber) -> None:
         subscriber.resolve(self.track)
-        self._name_place(subscriber)
+        self.places.name_place(subscriber)
         subscriber.meet(self.track)
         self._progress.pass_over(subscriber)
         self._refuse(subscriber)
-
-    # --- catching up -------------------------------------------------------------------------------------------------
-
-    def fall_out(self, client_id: int, error: SluiceError) -> None:
-        """Stop serving a client, because of an error; its cursor stays."""
-        self.resting.rouse(client_id)
-        self.clients.find(client_id).fall_out(self.track, error)
-
-    def take_refused(self) -> list[int]:
-        """Return the clients that are served no longer, since the last call, because of their conditions on rows."""
-        refused, self._refused = self._refused, []
-        return refused
 
     # --- subscriptions -----------------------------------------------------------------------------------------------
 
@@ -249,7 +213,7 @@ class Cursors:
         except FilterError as error:
             state = Gone(self.track, error, None)
         else:
-            state = self._go_on(client.cursor, wanted)
+            state = self.places.go_on(client.cursor, wanted)
         subscriber = self.clients.add(Subscriber(client, wanted, now, state, given=False))
         subscriber.session = session
         subscriber.resolve(self.track)
@@ -302,7 +266,7 @@ class Cursors:
             known.protected = known.protected if protected is None else protected
             known.owner = known.owner if owner is None else owner
             if known.refusal is not None:
-                known.become(self._go_on(known.cursor, known.wanted))
+                known.become(self.places.go_on(known.cursor, known.wanted))
                 known.resolve(self.track)
             self.clients.unstored.add(client_id)
             self._retention.hold()
@@ -310,7 +274,7 @@ class Cursors:
         where = where or ""
         self.admission.check_conditions(client_id, where, owner or "")
         wanted = self.admission.compile(filter_text, where)
-        state, cursor = self._begin_at(start, wanted, by.time)
+        state, cursor = self.places.begin_at(start, wanted, by.time)
         stored = StoredClient(
             client_id,
             filter_text,
@@ -323,8 +287,8 @@ class Cursors:
         )
         subscriber = self.clients.add(Subscriber(stored, wanted, now, state))
         subscriber.resolve(self.track)
-        self._name_place(subscriber)
-        self._arrive(subscriber)
+        self.places.name_place(subscriber)
+        self.places.arrive(subscriber)
         self.clients.unstored.add(client_id)
         self._retention.hold()
         return self.status(client_id)
@@ -351,87 +315,8 @@ class Cursors:
         self.track.log, self.track.unlogged, self.track.is_behind_log = log, 0, is_before_all
         self._retention.hold()
 
-    def seek(
-        self,
-        client_id: int,
-        start: str | int | Position | Cursor,
-        *,
-        memory: str,
-        now: float,
-        by: By = NOBODY,
-        held: bool = False,
-        is_confirmed: bool = False,
-    ) -> ClientStatus:
-        """Move the cursor of a client to a place, forward or back, and forget its marks.
-
-        ``start`` is as for `subscribe`; ``memory`` takes the place of the text that it keeps with its cursor. ``held``:
-        whether source or log still have what is at its cursor; ``is_confirmed``: whether the other side has all that
-        lies between. Raises NotSubscribedError, and what `subscribe` raises, FilterError also for what it has
-        subscribed with; then nothing changes.
-        """
-        subscriber = self.clients.find(client_id)
-        if subscriber.refusal is not None:
-            wanted = self.admission.compile(subscriber.filter, subscriber.where)
-            subscriber.select(subscriber.filter, subscriber.where, wanted)
-        known = subscriber.cursor
-        if known is not None and known.position is not None and start in (known.position, str(known.position)):
-            start = known  # its GTIDs say where that is at another source
-        state, cursor = self._begin_at(start, subscriber.wanted, by.time)
-        passed = subscriber.lag_to(state)
-        subscriber.move(state, cursor, memory)
-        self.resting.rouse(client_id)
-        subscriber.last_active = now
-        self._name_place(subscriber)
-        before, after = None if known is None else known.position, subscriber.reached
-        is_back = before is not None and after is not None and after.is_comparable(before) and after <= before
-        if not (is_confirmed or is_back or (passed is not None and not passed.entries)):
-            rows, to = None if passed is None else passed.rows, str(after or "")
-            self.gate.jump(client_id, Move(Reason.SEEK, _place(known), to, by.who, by.ms, held=held, rows=rows))
-        self.clients.unstored.add(client_id)
-        self._retention.hold()
-        self._retention.free()
-        return self.status(client_id)
-
-    def skip(self, client_id: int, position: Position, *, now: float, by: By = NOBODY) -> Position:
-        """Move the cursor of a client over the one transaction that it gets next, and forget its marks.
-
-        ``position`` has to lie in that transaction. At the place of a marker of a gap, which comes before it, that is
-        settled alone. Returns the place after what was skipped.
-
-        Raises:
-            NotSubscribedError, GoneError, SourceChangedError: as `check`.
-            BadPositionError: the client does not get a change of this place next, or the end of the transaction is not
-                stored yet.
-        """
-        subscriber = self.clients.check(client_id, None, by_hand=True)
-        subscriber.last_active = now
-        served = subscriber.served
-        reading = served.reading if served is not None else None
-        here = reading.acked() if reading is not None else None
-        if reading is None or here is None:
-            raise BadPositionError(f"client {client_id} is not served yet: it skips nothing")
-        if position == here and (untold := self.gate.untold(client_id)):
-            self.gate.tell(client_id, untold)
-            subscriber.roll_back()
-            return here
-        found = reading.end_of_transaction(reading.ack)
-        if found is None:
-            raise BadPositionError(f"the end of the transaction at {here} is not stored yet")
-        sequence, end = found
-        if not (here.same_history(position) and here.transaction <= position < end):
-            raise BadPositionError(
-                f"client {client_id} gets next what is from {here} to {end}; {position} is not in that transaction"
-            )
-        rows = reading.lag(reading.ack, sequence).rows
-        self._progress.confirm_to(subscriber, reading, sequence)
-        reading.roll_back()
-        self.resting.rouse(client_id)
-        self.gate.jump(client_id, Move(Reason.SKIP, str(here), str(end), by.who, by.ms, held=True, rows=rows))
-        self.clients.unstored.add(client_id)
-        return end
-
     def unsubscribe(self, client_id: int, *, by: By = NOBODY, held: bool = True) -> None:
-        """Remove a client and its cursor; its gaps are confirmed by that. ``held`` is as for `seek`.
+        """Remove a client and its cursor; its gaps are confirmed by that. ``held`` is as for `Places.seek`.
 
         Raises NotSubscribedError, and OwnedError for that of an output.
         """
@@ -440,8 +325,8 @@ class Cursors:
         self._remove(client_id, Reason.UNSUBSCRIBE, by, held=held)
 
     def _remove(self, client_id: int, reason: Reason, by: By, *, held: bool) -> None:
-        before = _place(self.clients.find(client_id).cursor)
-        held = held and not self.has_lost_place(client_id)
+        before = place_of(self.clients.find(client_id).cursor)
+        held = held and not self.places.has_lost_place(client_id)
         self.gate.jump(client_id, Move(reason, before, "", by.who, by.ms, held=held))
         self.clients.remove(client_id)
         self._retention.hold()
@@ -463,29 +348,26 @@ class Cursors:
             self._remove(client_id, Reason.EXPIRE, by, held=True)
         return expired
 
+    # --- those that are served no longer -----------------------------------------------------------------------------
+
+    def fall_out(self, client_id: int, error: SluiceError) -> None:
+        """Stop serving a client, because of an error; its cursor stays."""
+        self.resting.rouse(client_id)
+        self.clients.find(client_id).fall_out(self.track, error)
+
+    def take_refused(self) -> list[int]:
+        """Return the clients that are served no longer, since the last call, because of their conditions on rows."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    def _refuse(self, subscriber: Subscriber) -> None:
+        """Serve a client no longer that has come to a row of which its condition cannot be judged."""
+        refusal = subscriber.served.reading.refusal if subscriber.served is not None else None
+        if refusal is not None:
+            self.fall_out(subscriber.client_id, refusal)
+            self._refused.append(subscriber.client_id)
+
     # --- get, ack, rollback ------------------------------------------------------------------------------------------
-
-    def place_after(self, client_id: int, batch_id: int) -> Cursor | None:
-        """Return the place after a batch that was given and is not confirmed; None before it has a name.
-
-        Raises NotSubscribedError, and UnknownBatchError when no such batch is outstanding.
-        """
-        subscriber = self.clients.find(client_id)
-        served = subscriber.served
-        mark = subscriber.marks.get(batch_id)
-        if served is None or mark is None:
-            raise UnknownBatchError(f"batch {batch_id} is not outstanding")
-        return served.reading.place_before(mark.stop)
-
-    def has_lost_place(self, client_id: int) -> bool:
-        """Whether the source no longer has what a client gets next. Raises NotSubscribedError."""
-        state = self.clients.find(client_id).state
-        return isinstance(state, Gone) and isinstance(state.error, PurgedError)
-
-    def awaited(self, client_id: int) -> Cursor | None:
-        """Return the cursor of a client that the stream has not reached; None if the client is served."""
-        state = self.clients.find(client_id).state
-        return None if isinstance(state, Served) else state.resume
 
     def awaits_verdicts(self, client_id: int, sequence: int) -> bool:
         """Return whether its condition is not judged yet of all slots of the destination's ring before one."""
@@ -538,7 +420,7 @@ class Cursors:
         reading = served.reading
         return (
             served.is_held
-            or bool(self._gaps_to_tell(subscriber, reading))
+            or bool(self.places.gaps_to_tell(subscriber, reading))
             or subscriber.next_late(reading, self.snapshots.late) is not None
             or reading.ready_rows() is not None
         )
@@ -564,7 +446,7 @@ class Cursors:
         up two. One of them may arrive late. If a later get came first, the late one takes nothing; if a later get
         comes after it, what the late one was given is given again. So nothing is missing between two batches.
 
-        Raises what `check` raises.
+        Raises what `Clients.check` raises.
         """
         subscriber = self.clients.check(client_id, session)
         subscriber.last_active = now
@@ -574,9 +456,9 @@ class Cursors:
         if served is None or not self.gate.is_stored(client_id):
             return None
         reading = served.reading
-        gaps = self._gaps_to_tell(subscriber, reading) if content is not Content.ROWS else ()
+        gaps = self.places.gaps_to_tell(subscriber, reading) if content is not Content.ROWS else ()
         if gaps:
-            return self._mark_gaps(subscriber, reading, gaps)
+            return self.places.mark_gaps(subscriber, reading, gaps)
         late = subscriber.next_late(reading, self.snapshots.late)
         if late is not None:
             return self.snapshots.mark_late(subscriber, reading, late)
@@ -610,7 +492,7 @@ class Cursors:
         ``memory`` is a text of the client's own, a few KiB, that is stored with its cursor from here on.
 
         Raises:
-            NotSubscribedError, StaleSessionError: as `check`.
+            NotSubscribedError, StaleSessionError: as `Clients.check`.
             AckOutOfOrderError: an older batch is not confirmed yet; nothing changes.
             UnknownBatchError: no such batch is outstanding; nothing changes.
         """
@@ -645,7 +527,7 @@ class Cursors:
         not want need not be given. ``by``: somebody else acks for it, who need not be the output that owns it.
 
         Raises:
-            NotSubscribedError, StaleSessionError, GoneError, SourceChangedError: as `check`.
+            NotSubscribedError, StaleSessionError, GoneError, SourceChangedError: as `Clients.check`.
             BadPositionError: the position is beyond what the client was given.
         """
         subscriber = self.clients.check(client_id, session, by_hand=by is not None)
@@ -724,7 +606,7 @@ class Cursors:
             reading.go_back()
         self.resting.rouse(client_id)
 
-    # --- what is stored, and what is shown ---------------------------------------------------------------------------
+    # --- what is shown -----------------------------------------------------------------------------------------------
 
     def status(self, client_id: int) -> ClientStatus:
         """Return the status of a client. Raises `NotSubscribedError`."""
@@ -738,47 +620,6 @@ class Cursors:
         if log is None or here is None or here.same_source(position) or not self.clients.has_reader(subscriber):
             return False
         return log.has_after(here, position)
-
-    def _go_on(self, cursor: Cursor | None, wanted: Wanted) -> InRing | Ahead:
-        """Return the state of a stored subscriber: it goes on where it left off; without a cursor with the stream."""
-        if cursor is None:
-            return InRing(Reading(self.track, wanted, self.ring.first))
-        return Ahead.at(self.track, cursor)
-
-    def _begin_at(
-        self, start: str | int | Position | Cursor, wanted: Wanted, unix_time: float
-    ) -> tuple[State, Cursor | None]:
-        """Return the state of a subscriber that begins at a place, and its cursor if that is known already."""
-        if start == "earliest" and self.track.catches_up:
-            start = self.track.oldest_logged() or start
-        if isinstance(start, Cursor):
-            state = Ahead.at(self.track, start).resolve(self.track, wanted)
-            if isinstance(state, Gone):
-                raise state.error
-            return state, replace(start, delivered=start.delivered or start.position)
-        sequence = self.track.start(start, unix_time)
-        if sequence is not None:
-            return InRing(Reading(self.track, wanted, sequence)), None
-        place = start if isinstance(start, Position) else Position.parse(str(start))
-        cursor = Cursor.at(place, delivered=place)
-        return Ahead.at(self.track, cursor), cursor
-
-    def _refuse(self, subscriber: Subscriber) -> None:
-        """Serve a client no longer that has come to a row of which its condition cannot be judged."""
-        refusal = subscriber.served.reading.refusal if subscriber.served is not None else None
-        if refusal is not None:
-            self.fall_out(subscriber.client_id, refusal)
-            self._refused.append(subscriber.client_id)
-
-    def _name_place(self, subscriber: Subscriber) -> None:
-        """Give a new subscriber a cursor as soon as its place has a name: after a restart it goes on from there."""
-        if subscriber.name_place():
-            self.clients.unstored.add(subscriber.client_id)
-            self._arrive(subscriber)
-
-    def _arrive(self, subscriber: Subscriber) -> None:
-        """Say where a client goes on whose last jump does not say that yet."""
-        self.gate.arrive(subscriber.client_id, _place(subscriber.cursor))
 
     def _mark(self, subscriber: Subscriber, reading: Reading, collected: Collected) -> Batch:
         batch_id = self.counters.take_id()
@@ -796,26 +637,3 @@ class Cursors:
             timestamp=collected.execute_ms,
             positions=collected.positions,
         )
-
-    def _gaps_to_tell(self, subscriber: Subscriber, reading: Reading) -> tuple[Move, ...]:
-        """Return the gaps that a subscriber is to be told of now: between transactions, unless a mark holds some."""
-        untold = self.gate.untold(subscriber.client_id)
-        if not untold or not reading.is_between or any(mark.gaps for mark in reading.marks.values()):
-            return ()
-        return untold
-
-    def _mark_gaps(self, subscriber: Subscriber, reading: Reading, gaps: tuple[Move, ...]) -> Batch | None:
-        at = reading.got()
-        if at is None:
-            return None
-        batch_id = self.counters.take_id()
-        subscriber.given = True
-        reading.marks[batch_id] = Mark(batch_id, reading.get, reading.get, -1, gaps=gaps)
-        return gaps_batch(batch_id, gaps, at)
-
-
-def _place(cursor: Cursor | None) -> str:
-    """Return the place of a cursor as a record names it; empty without one."""
-    if cursor is None:
-        return ""
-    return str(cursor.position or f"{cursor.journal}:{cursor.offset}")

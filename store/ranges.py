@@ -35,7 +35,7 @@ class Ranges:
         None when nothing wanted is there yet; with ``final`` an empty range over what was passed.
 
         Raises:
-            NotSubscribedError, StaleSessionError: as `check`.
+            NotSubscribedError, StaleSessionError: as `Clients.check`.
             SnapshotRunningError: the client takes a snapshot.
             GapError: the client is to be told of a gap, and nobody has confirmed that.
             GoneError: the position is before what is stored, with more than unwanted entries between.

@@ -14,7 +14,7 @@ from ..protocol.errors import (
 )
 from ..protocol.position import Position
 from .batch import LateRows
-from .cursor import Cursor, StoredClient
+from .cursor import Cursor, StoredClient, place_of
 from .reading import Mark, Reading, lag
 from .snapshot import Snapshots
 from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served, Starting, State
@@ -442,7 +442,7 @@ class Subscriber:
             state=state.shown,
             error=str(error or state.track.trouble),
             problem=error.type if error is not None else "",
-            position=str(cursor.position or f"{cursor.journal}:{cursor.offset}") if cursor is not None else "",
+            position=place_of(cursor),
             acked=acked,
             got=got,
             marks=list(self.marks),

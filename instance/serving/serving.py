@@ -302,8 +302,8 @@ class Serving(ABC):
         self._compiled.clear()
 
     def pass_gap(self, why: str, read: Position | None, begin: Position | None) -> None:
-        """Let the clients that wait for what is lost go on after it, and store that at once; see `Cursors.pass_gap`."""
-        for client_id in self.cursors.pass_gap(why, read, begin, moved_now()):
+        """Let the clients that wait for what is lost go on after it, and store that at once; see `Places.pass_gap`."""
+        for client_id in self.cursors.places.pass_gap(why, read, begin, moved_now()):
             logger.error(
                 "client %d does not get %s. It gets a marker instead; `sluice gaps confirm %s %d` confirms that",
                 client_id,
@@ -318,7 +318,7 @@ class Serving(ABC):
     def refuse(self, refused: Mapping[Cursor, SluiceError]) -> None:
         """Tell the clients that have lost their places; the stream has begun without them."""
         for client_id in self.cursors.clients.ids:
-            cursor = self.cursors.awaited(client_id)
+            cursor = self.cursors.places.awaited(client_id)
             if cursor is not None and cursor in refused and not self.cursors.track.is_logged(cursor):
                 self._fall_out(client_id, refused[cursor])
 
@@ -498,7 +498,7 @@ class Serving(ABC):
         parser, failure = self._parser, self._lost_place()
         if parser is None or failure is None or client_id in self.cursors.readers.catching_up:
             return
-        awaited = self.cursors.awaited(client_id)
+        awaited = self.cursors.places.awaited(client_id)
         if awaited is not None and self.cursors.track.is_logged(awaited):
             return
         # A client that waits for a later place has lost nothing, unless the stream could not begin: it would have begun
@@ -592,14 +592,14 @@ class Serving(ABC):
         if client_id is not None and client_id in cursors.clients.ids:
             place = cursors.clients.cursor(client_id)
             if place is not None and place.position is not None and is_later(of_source, place):
-                is_there = cursors.track.is_logged(place) and not cursors.has_lost_place(client_id)
+                is_there = cursors.track.is_logged(place) and not cursors.places.has_lost_place(client_id)
                 lost = None if is_there else place
         return cursors.track.oldest(of_source, lost)
 
     def has_lost_place(self, client_id: int) -> bool:
         """Whether the source no longer has what a client gets next, as far as that is known."""
-        return self.cursors.has_lost_place(client_id) or (
-            isinstance(self._lost_place(), PurgedError) and self.cursors.awaited(client_id) is not None
+        return self.cursors.places.has_lost_place(client_id) or (
+            isinstance(self._lost_place(), PurgedError) and self.cursors.places.awaited(client_id) is not None
         )
 
     async def holds(self, client_id: int) -> bool:

@@ -195,7 +195,7 @@ class Calls(Destinations):
         held = not is_confirmed and await instance.holds(client_id)
         instance = self._admit_by_hand(destination, client_id)  # see `subscribe`
         before, left = instance.gate.last(client_id), instance.cursors.status(client_id).position
-        instance.cursors.seek(
+        instance.cursors.places.seek(
             client_id,
             begin,
             memory=_moved(instance.cursors.clients.memory(client_id)) if memory is None else memory,
@@ -215,10 +215,10 @@ class Calls(Destinations):
     async def skip(self, destination: str, client_id: int, position: str) -> str:
         """Confirm the one transaction that a client gets next, durably; ``position`` has to lie in it.
 
-        Returns the place after it, and raises what `Cursors.skip` raises, and ForbiddenError.
+        Returns the place after it, and raises what `Places.skip` raises, and ForbiddenError.
         """
         instance = self._admit_by_hand(destination, client_id)
-        end = instance.cursors.skip(client_id, Position.parse(position), now=time.monotonic(), by=by_caller())
+        end = instance.cursors.places.skip(client_id, Position.parse(position), now=time.monotonic(), by=by_caller())
         if end != Position.parse(position):  # else it was a marker alone
             instance.cursors.clients.tell_owner(client_id, _moved(instance.cursors.clients.memory(client_id)))
         instance.wake()
@@ -309,7 +309,7 @@ class Calls(Destinations):
 
     def place_after(self, destination: str, client_id: int, batch_id: int) -> Cursor | None:
         """Return the place after an outstanding batch; `UnknownBatchError` when it is not outstanding."""
-        return self._running(destination).cursors.place_after(client_id, batch_id)
+        return self._running(destination).cursors.places.place_after(client_id, batch_id)
 
     def check_next(self, destination: str, client_id: int, batch_ids: Sequence[int]) -> None:
         """Raise UnknownBatchError unless a client has these batches to ack next, in this order."""
@@ -495,7 +495,7 @@ class Calls(Destinations):
         ):
             instance.check_stream(client_id)
             # While the stream has not come to the client's cursor, it may also be that of another source.
-            if not exists and instance.cursors.awaited(client_id) is None:
+            if not exists and instance.cursors.places.awaited(client_id) is None:
                 end = await instance.source_end()
                 instance.check_running()
                 if not position.is_comparable(end):

@@ -537,7 +537,7 @@ def test_a_client_that_passes_a_gap_starts_after_it_and_has_executed_what_is_mis
     cursors.begin(stream.end, MariadbGtidSet.parse("0-101-10,1-101-5"))
     cursors.advance(NOW)
     assert cursors.status(CLIENT).state == "catching-up"
-    assert cursors.pass_gap("purged", None, stream.end, By()) == [CLIENT]
+    assert cursors.places.pass_gap("purged", None, stream.end, By()) == [CLIENT]
     store(cursors)
     assert cursors.status(CLIENT).state == "attached"
     assert stored(cursors) == lost
@@ -560,7 +560,7 @@ def test_gap_moves_only_those_that_wait_for_a_place() -> None:
         cursors.subscribe(client_id, now=NOW)
     put(cursors, stream, b"one")
     confirm(cursors, 1)
-    assert cursors.pass_gap("purged", None, stream.end, By()) == [3]
+    assert cursors.places.pass_gap("purged", None, stream.end, By()) == [3]
     store(cursors)
     assert cursors.get(1, now=NOW) is None
     assert markers(get(cursors, 3))
@@ -604,10 +604,10 @@ def test_a_client_that_seeks_its_own_place_of_another_source_goes_on_by_its_gtid
     cursors.begin(None, MariadbGtidSet.parse("0-102-9"))
     put(cursors, stream, b"one")
     get(cursors)
-    cursors.seek(CLIENT, str(place), memory="", now=NOW)
+    cursors.places.seek(CLIENT, str(place), memory="", now=NOW)
     assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]
     with pytest.raises(SourceChangedError):
-        cursors.seek(CLIENT, replace(place, begin=5), memory="", now=NOW)
+        cursors.places.seek(CLIENT, replace(place, begin=5), memory="", now=NOW)
 
 
 def test_what_came_from_the_present_source_is_acked_by_a_client_whose_cursor_is_of_the_former_one() -> None:
@@ -1264,7 +1264,7 @@ class TestProtection:
         cursors.ack(CLIENT, get(cursors, limit=2).batch_id, now=NOW)
         cursors.advance(NOW)
         assert self.held(cursors) == {CLIENT: 1}
-        cursors.seek(CLIENT, "latest", memory="", now=NOW)
+        cursors.places.seek(CLIENT, "latest", memory="", now=NOW)
         assert self.held(cursors) == {CLIENT: 4}
 
     def test_it_is_stored_stays_when_the_client_subscribes_again_and_ends_on_request(self, cursors: Cursors) -> None:
@@ -1319,7 +1319,7 @@ class TestSeek:
     @pytest.mark.parametrize("transactions", [0, 1, 2, 3])
     def test_what_follows_the_place_is_given_next(self, cursors: Cursors, transactions: int) -> None:
         place = self.place(cursors, transactions)
-        status = cursors.seek(CLIENT, str(place), memory="moved", now=NOW)
+        status = cursors.places.seek(CLIENT, str(place), memory="moved", now=NOW)
         assert (status.position, status.marks, stored(cursors).gtid) == (
             str(place),
             [],
@@ -1330,7 +1330,7 @@ class TestSeek:
 
     def test_what_was_outstanding_is_unknown_and_its_text_does_not_count(self, cursors: Cursors) -> None:
         (outstanding,) = cursors.status(CLIENT).marks
-        cursors.seek(CLIENT, "latest", memory="moved", now=NOW)
+        cursors.places.seek(CLIENT, "latest", memory="moved", now=NOW)
         with pytest.raises(UnknownBatchError):
             cursors.ack(CLIENT, outstanding, now=NOW, memory="late")
         assert cursors.clients.memory(CLIENT) == "moved"
@@ -1338,7 +1338,7 @@ class TestSeek:
     def test_filter_expiry_and_session_stay_and_it_is_stored(self, cursors: Cursors) -> None:
         session = cursors.clients.open_session(CLIENT, NOW)
         cursors.clients.take_changes()
-        cursors.seek(CLIENT, "earliest", memory="moved", now=NOW + 5)
+        cursors.places.seek(CLIENT, "earliest", memory="moved", now=NOW + 5)
         client = cursors.clients.take_changes().clients[CLIENT]
         assert client is not None
         assert client.cursor is not None
@@ -1351,13 +1351,13 @@ class TestSeek:
     def test_late_rows_are_still_to_be_given(self, cursors: Cursors) -> None:
         late = LateRows(self.place(cursors, 1), "shop", "orders", b"", 1, 0, b"")
         assert cursors.snapshots.give_late(CLIENT, late)
-        cursors.seek(CLIENT, "latest", memory="moved", now=NOW)
+        cursors.places.seek(CLIENT, "latest", memory="moved", now=NOW)
         assert cursors.status(CLIENT).late == 1
 
     def test_a_place_that_is_yet_to_come_is_waited_for(self, cursors: Cursors) -> None:
         place = self.place(cursors, 5)
         cursors.clients.take_changes()
-        assert cursors.seek(CLIENT, str(place), memory="moved", now=NOW).state == "ahead"
+        assert cursors.places.seek(CLIENT, str(place), memory="moved", now=NOW).state == "ahead"
         client = cursors.clients.take_changes().clients[CLIENT]
         assert client is not None
         assert client.cursor is not None
@@ -1372,25 +1372,25 @@ class TestSeek:
         start = stream.end
         put(cursors, stream, b"one")
         cursors.ack(CLIENT, get(cursors).batch_id, now=NOW)
-        assert cursors.seek(CLIENT, str(start), memory="moved", now=NOW).state == "catching-up"
+        assert cursors.places.seek(CLIENT, str(start), memory="moved", now=NOW).state == "catching-up"
         assert cursors.readers.behind[CLIENT].position == start
 
     def test_what_only_it_held_is_freed(self, cursors: Cursors) -> None:
         cursors.unsubscribe(CLIENT + 1)
-        cursors.seek(CLIENT, "latest", memory="moved", now=NOW)
+        cursors.places.seek(CLIENT, "latest", memory="moved", now=NOW)
         assert cursors.ring.first == cursors.ring.next
 
     def test_a_place_that_is_no_longer_stored_changes_nothing(self, cursors: Cursors) -> None:
         cursors.unsubscribe(CLIENT + 1)
         before = cursors.status(CLIENT)
         with pytest.raises(GoneError):
-            cursors.seek(CLIENT, str(self.place(cursors, 1)), memory="moved", now=NOW)
+            cursors.places.seek(CLIENT, str(self.place(cursors, 1)), memory="moved", now=NOW)
         assert cursors.status(CLIENT) == before
         assert cursors.clients.memory(CLIENT) == "a text"
 
     def test_a_client_that_has_not_subscribed_has_no_cursor(self, cursors: Cursors) -> None:
         with pytest.raises(NotSubscribedError):
-            cursors.seek(CLIENT + 2, "latest", memory="moved", now=NOW)
+            cursors.places.seek(CLIENT + 2, "latest", memory="moved", now=NOW)
 
 
 class TestGoBack:
@@ -1519,7 +1519,7 @@ class TestSkip:
         outstanding = get(self.cursors, limit=acked or 2)
         if acked:
             self.cursors.ack(CLIENT, outstanding.batch_id, now=NOW)
-        assert self.cursors.skip(CLIENT, stream.position(event), now=NOW) == stream.position(7)
+        assert self.cursors.places.skip(CLIENT, stream.position(event), now=NOW) == stream.position(7)
         found = stored(self.cursors)
         assert (found.position, found.gtid) == (stream.position(7), "0-101-2")
         assert self.cursors.clients.outstanding(CLIENT) == 0
@@ -1531,27 +1531,27 @@ class TestSkip:
     def test_a_place_outside_of_it_changes_nothing(self, stream: Stream, event: int) -> None:
         before = self.cursors.status(CLIENT)
         with pytest.raises(BadPositionError, match="is not in that transaction"):
-            self.cursors.skip(CLIENT, stream.position(event), now=NOW)
+            self.cursors.places.skip(CLIENT, stream.position(event), now=NOW)
         assert self.cursors.status(CLIENT) == before
 
     def test_a_transaction_whose_end_is_yet_to_come_is_not_skipped(self, stream: Stream) -> None:
         for _ in range(2):
-            self.cursors.skip(CLIENT, Position.parse(self.cursors.status(CLIENT).acked), now=NOW)
+            self.cursors.places.skip(CLIENT, Position.parse(self.cursors.status(CLIENT).acked), now=NOW)
         stream.stage(b"begin", Kind.TRANSACTION_BEGIN)
         stream.put()
         with pytest.raises(BadPositionError, match=r"the end of the transaction at .* is not stored yet"):
-            self.cursors.skip(CLIENT, stream.position(10), now=NOW)
+            self.cursors.places.skip(CLIENT, stream.position(10), now=NOW)
 
     def test_a_client_that_is_not_served_skips_nothing(self, stream: Stream) -> None:
-        self.cursors.seek(CLIENT, stream.position(40), memory="", now=NOW)
+        self.cursors.places.seek(CLIENT, stream.position(40), memory="", now=NOW)
         with pytest.raises(BadPositionError, match="is not served yet"):
-            self.cursors.skip(CLIENT, stream.position(40), now=NOW)
+            self.cursors.places.skip(CLIENT, stream.position(40), now=NOW)
 
     def test_a_client_skips_nothing_before_the_stream_has_begun(self, stream: Stream) -> None:
         new = Cursors(Ring(64), epoch=1, compile_filter=one_table)
         new.subscribe(CLIENT, now=NOW)
         with pytest.raises(BadPositionError, match="is not served yet"):
-            new.skip(CLIENT, stream.end, now=NOW)
+            new.places.skip(CLIENT, stream.end, now=NOW)
 
     @pytest.mark.parametrize("more", [0, 1, 2])
     def test_a_transaction_may_be_the_first_slot_of_the_stream(self, more: int) -> None:
@@ -1560,17 +1560,17 @@ class TestSkip:
         for _ in range(1 + more):
             stream.advance()
         stream.put()
-        assert cursors.skip(CLIENT, stream.position(0), now=NOW) == stream.position(1)
+        assert cursors.places.skip(CLIENT, stream.position(0), now=NOW) == stream.position(1)
 
     def test_what_was_given_after_it_is_given_again(self, stream: Stream) -> None:
         given = [get(self.cursors, limit=4), get(self.cursors)]
-        self.cursors.skip(CLIENT, stream.position(3), now=NOW)
+        self.cursors.places.skip(CLIENT, stream.position(3), now=NOW)
         assert self.cursors.clients.outstanding(CLIENT) == 0
         store(self.cursors)
         assert entries(get(self.cursors).slices) == entries(given[1].slices) == [b"begin", b"four", b"end"]
 
     def test_it_counts_as_a_call_of_the_client(self, stream: Stream) -> None:
-        self.cursors.skip(CLIENT, stream.position(3), now=NOW + 5)
+        self.cursors.places.skip(CLIENT, stream.position(3), now=NOW + 5)
         assert self.cursors.status(CLIENT).last_active == NOW + 5
 
 
@@ -1583,7 +1583,7 @@ class TestPlaceAfterABatch:
         for _ in range(4):
             put(cursors, stream, b"row")
         batches = [get(cursors, limit=3).batch_id for _ in range(4)]
-        places = [cursors.place_after(CLIENT, it) for it in batches]
+        places = [cursors.places.place_after(CLIENT, it) for it in batches]
         for it, place in zip(batches, places, strict=True):
             cursors.ack(CLIENT, it, now=NOW)
             found = stored(cursors)
@@ -1595,7 +1595,7 @@ class TestPlaceAfterABatch:
         cursors.subscribe(CLIENT, now=NOW)
         put(cursors, stream, b"one")
         put(cursors, stream, b"two", b"three")
-        place = cursors.place_after(CLIENT, get(cursors, limit=5).batch_id)
+        place = cursors.places.place_after(CLIENT, get(cursors, limit=5).batch_id)
         assert place is not None
         assert (place.position, place.gtid) == (stream.position(5), "0-101-1")
 
@@ -1606,7 +1606,7 @@ class TestPlaceAfterABatch:
         put(cursors, stream, b"three")
         cursors.ack(CLIENT, get(cursors, limit=2).batch_id, now=NOW)
         assert cursors.ring.first == 2
-        places = [cursors.place_after(CLIENT, get(cursors, limit=limit).batch_id) for limit in (1, 1, 3)]
+        places = [cursors.places.place_after(CLIENT, get(cursors, limit=limit).batch_id) for limit in (1, 1, 3)]
         assert [(it.position, it.gtid) for it in places if it is not None] == [
             (stream.position(3), ""),
             (stream.position(4), "0-101-1"),
@@ -1617,7 +1617,7 @@ class TestPlaceAfterABatch:
         cursors, stream = make()
         cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(stream.end)), NOW)
         put(cursors, stream, b"one")
-        place = cursors.place_after(CLIENT, get(cursors).batch_id)
+        place = cursors.places.place_after(CLIENT, get(cursors).batch_id)
         assert place is not None
         assert place.gtid == "0-101-1"
 
@@ -1628,7 +1628,7 @@ class TestPlaceAfterABatch:
         batch_id = get(cursors).batch_id
         cursors.ack(CLIENT, batch_id, now=NOW)
         with pytest.raises(UnknownBatchError, match=str(batch_id)):
-            cursors.place_after(CLIENT, batch_id)
+            cursors.places.place_after(CLIENT, batch_id)
 
 
 class TestContent:

@@ -64,7 +64,7 @@ class TestWhatIsWrittenDown:
     def test_a_cursor_that_was_moved_forward_is_with_what_was_passed_over(
         self, cursors: Cursors, stream: Stream
     ) -> None:
-        cursors.seek(CLIENT, "latest", memory="", now=NOW, by=ALICE, held=True)
+        cursors.places.seek(CLIENT, "latest", memory="", now=NOW, by=ALICE, held=True)
         found = only(cursors)
         assert (found.reason, found.state) == (Reason.SEEK, MoveState.ASKED)
         assert (found.before, found.after) == (str(stream.position(3)), str(stream.end))
@@ -72,19 +72,19 @@ class TestWhatIsWrittenDown:
         assert found.rows == 2
 
     def test_a_cursor_that_was_moved_over_nothing_is_not(self, cursors: Cursors, stream: Stream) -> None:
-        cursors.seek(CLIENT, str(stream.position(3)), memory="", now=NOW, by=ALICE)
-        cursors.seek(CLIENT, "latest", memory="", now=NOW, by=ALICE, is_confirmed=True)
+        cursors.places.seek(CLIENT, str(stream.position(3)), memory="", now=NOW, by=ALICE)
+        cursors.places.seek(CLIENT, "latest", memory="", now=NOW, by=ALICE, is_confirmed=True)
         assert not cursors.gate.moves
 
     def test_a_cursor_that_was_moved_over_transactions_without_a_row_for_it_is_not(
         self, cursors: Cursors, stream: Stream
     ) -> None:
         cursors.subscribe(CLIENT, filter_text="shop.other", now=NOW)
-        cursors.seek(CLIENT, str(stream.position(6)), memory="", now=NOW, by=ALICE)
+        cursors.places.seek(CLIENT, str(stream.position(6)), memory="", now=NOW, by=ALICE)
         assert not cursors.gate.moves
 
     def test_a_transaction_that_was_skipped_is(self, cursors: Cursors, stream: Stream) -> None:
-        cursors.skip(CLIENT, stream.position(4), now=NOW, by=ALICE)
+        cursors.places.skip(CLIENT, stream.position(4), now=NOW, by=ALICE)
         found = only(cursors)
         assert (found.reason, found.state, found.rows) == (Reason.SKIP, MoveState.ASKED, 1)
         assert (found.before, found.after) == (str(stream.position(3)), str(stream.position(6)))
@@ -145,7 +145,7 @@ class TestAGap:
         cursors.begin(stream.end, None)
         cursors.advance(NOW)
         self.begin = stream.end
-        assert cursors.pass_gap("the source has purged it", None, stream.end, ALICE) == [CLIENT]
+        assert cursors.places.pass_gap("the source has purged it", None, stream.end, ALICE) == [CLIENT]
         put(cursors, stream, b"one")
         put(cursors, stream, b"two")
         return cursors
@@ -202,14 +202,14 @@ class TestAGap:
     def test_skipping_at_its_marker_settles_that_alone(self, cursors: Cursors, stream: Stream) -> None:
         store(cursors)
         get(cursors)
-        assert cursors.skip(CLIENT, self.begin, now=NOW) == self.begin
+        assert cursors.places.skip(CLIENT, self.begin, now=NOW) == self.begin
         assert only(cursors).state is MoveState.TOLD
         store(cursors)
         assert entries(get(cursors, 3).slices) == [b"begin", b"one", b"end"]
 
     def test_skipping_the_transaction_after_it_leaves_the_marker(self, cursors: Cursors, stream: Stream) -> None:
         store(cursors)
-        cursors.skip(CLIENT, stream.position(31), now=NOW)
+        cursors.places.skip(CLIENT, stream.position(31), now=NOW)
         store(cursors)
         assert markers(get(cursors))
         assert entries(get(cursors).slices) == [b"begin", b"two", b"end"]
@@ -287,4 +287,4 @@ def test_a_client_that_was_lost_when_it_left_is_unsettled_until_it_says_what_bec
 
 def test_a_place_outside_of_the_next_transaction_is_not_that_of_a_marker(cursors: Cursors, stream: Stream) -> None:
     with pytest.raises(BadPositionError):
-        cursors.skip(CLIENT, Position.parse(str(stream.position(0))), now=NOW)
+        cursors.places.skip(CLIENT, Position.parse(str(stream.position(0))), now=NOW)

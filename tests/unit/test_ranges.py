@@ -695,7 +695,7 @@ def test_client_whose_reader_is_closed_goes_on_at_its_cursor() -> None:
     behind.read(b"one")
     behind.reader.ring.close()
     behind.cursors.fall_out(CLIENT, GoneError("stopped"))
-    awaited = behind.cursors.awaited(CLIENT)
+    awaited = behind.cursors.places.awaited(CLIENT)
     assert awaited is not None
     assert str(awaited.position) == behind.main.at(0)
 

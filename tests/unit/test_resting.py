@@ -180,7 +180,7 @@ def test_what_changes_about_a_client_rouses_it_alone(change: str) -> None:
     if change == "select":
         cursors.subscribe(changed, filter_text="two", now=now)
     elif change == "seek":
-        cursors.seek(changed, "latest", memory="", now=now)
+        cursors.places.seek(changed, "latest", memory="", now=now)
     elif change == "session":
         cursors.clients.open_session(changed, now)
     elif change == "unsubscribe":
@@ -301,7 +301,7 @@ class RestingMachine(RuleBasedStateMachine):
     def ack(self, client_id: int, last: bool) -> None:
         marks = self.cursors.status(client_id).marks if client_id in self.cursors.clients.ids else []
         if marks and last:
-            place = self.cursors.place_after(client_id, marks[-1])
+            place = self.cursors.places.place_after(client_id, marks[-1])
             assert place is not None
             assert place.position is not None
             self.cursors.ack_to(client_id, place.position, now=1)
@@ -317,7 +317,7 @@ class RestingMachine(RuleBasedStateMachine):
     @rule(client_id=CLIENTS, latest=st.booleans())
     def seek(self, client_id: int, latest: bool) -> None:
         if client_id in self.cursors.clients.ids:
-            self.cursors.seek(client_id, "latest" if latest else "earliest", memory="", now=1)
+            self.cursors.places.seek(client_id, "latest" if latest else "earliest", memory="", now=1)
 
     @rule()
     def store(self) -> None:

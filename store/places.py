@@ -1,0 +1,217 @@
+"""Where clients begin and go on, and the jumps of their places: by hand, or over what the source has lost."""
+
+from dataclasses import replace
+
+from ..protocol.errors import BadPositionError, PurgedError, UnknownBatchError
+from ..protocol.position import Position
+from .admission import Admission
+from .batch import Batch
+from .clients import Clients
+from .cursor import Cursor, place_of
+from .moves import By, Move, MoveState, Reason
+from .progress import Progress
+from .reading import Mark, Reading
+from .retention import Retention
+from .side import gaps_batch
+from .states import Ahead, Gone, InRing, Served, State
+from .status import ClientStatus
+from .subscriber import Subscriber
+from .track import Wanted
+
+NOBODY = By()
+"""Moves of places that nobody asked for are made by the server itself."""
+
+
+class Places:
+    """The places of the clients of a destination, or of a view, as far as acks do not move them.
+
+    What passes over changes is written down in `sluice.store.moves.Gate`.
+    """
+
+    def __init__(self, clients: Clients, retention: Retention, admission: Admission, progress: Progress) -> None:
+        """Those of these clients."""
+        self._clients = clients
+        self._retention = retention
+        self._admission = admission
+        self._progress = progress
+
+    # --- where it is -------------------------------------------------------------------------------------------------
+
+    def has_lost_place(self, client_id: int) -> bool:
+        """Whether the source no longer has what a client gets next. Raises NotSubscribedError."""
+        state = self._clients.find(client_id).state
+        return isinstance(state, Gone) and isinstance(state.error, PurgedError)
+
+    def awaited(self, client_id: int) -> Cursor | None:
+        """Return the cursor of a client that the stream has not reached; None if the client is served."""
+        state = self._clients.find(client_id).state
+        return None if isinstance(state, Served) else state.resume
+
+    def place_after(self, client_id: int, batch_id: int) -> Cursor | None:
+        """Return the place after a batch that was given and is not confirmed; None before it has a name.
+
+        Raises NotSubscribedError, and UnknownBatchError when no such batch is outstanding.
+        """
+        subscriber = self._clients.find(client_id)
+        served = subscriber.served
+        mark = subscriber.marks.get(batch_id)
+        if served is None or mark is None:
+            raise UnknownBatchError(f"batch {batch_id} is not outstanding")
+        return served.reading.place_before(mark.stop)
+
+    # --- where it begins ---------------------------------------------------------------------------------------------
+
+    def begin_at(
+        self, start: str | int | Position | Cursor, wanted: Wanted, unix_time: float
+    ) -> tuple[State, Cursor | None]:
+        """Return the state of a subscriber that begins at a place, and its cursor if that is known already."""
+        track = self._clients.track
+        if start == "earliest" and track.catches_up:
+            start = track.oldest_logged() or start
+        if isinstance(start, Cursor):
+            state = Ahead.at(track, start).resolve(track, wanted)
+            if isinstance(state, Gone):
+                raise state.error
+            return state, replace(start, delivered=start.delivered or start.position)
+        sequence = track.start(start, unix_time)
+        if sequence is not None:
+            return InRing(Reading(track, wanted, sequence)), None
+        place = start if isinstance(start, Position) else Position.parse(str(start))
+        cursor = Cursor.at(place, delivered=place)
+        return Ahead.at(track, cursor), cursor
+
+    def go_on(self, cursor: Cursor | None, wanted: Wanted) -> InRing | Ahead:
+        """Return the state of a stored subscriber: it goes on where it left off; without a cursor with the stream."""
+        if cursor is None:
+            return InRing(Reading(self._clients.track, wanted, self._clients.track.ring.first))
+        return Ahead.at(self._clients.track, cursor)
+
+    def name_place(self, subscriber: Subscriber) -> None:
+        """Give a new subscriber a cursor as soon as its place has a name: after a restart it goes on from there."""
+        if subscriber.name_place():
+            self._clients.unstored.add(subscriber.client_id)
+            self.arrive(subscriber)
+
+    def arrive(self, subscriber: Subscriber) -> None:
+        """Say where a client goes on whose last jump does not say that yet."""
+        self._clients.gate.arrive(subscriber.client_id, place_of(subscriber.cursor))
+
+    # --- moves by hand -----------------------------------------------------------------------------------------------
+
+    def seek(
+        self,
+        client_id: int,
+        start: str | int | Position | Cursor,
+        *,
+        memory: str,
+        now: float,
+        by: By = NOBODY,
+        held: bool = False,
+        is_confirmed: bool = False,
+    ) -> ClientStatus:
+        """Move the cursor of a client to a place, forward or back, and forget its marks.
+
+        ``start`` is as for `Cursors.subscribe`; ``memory`` takes the place of the text that it keeps with its cursor.
+        ``held``: whether source or log still have what is at its cursor; ``is_confirmed``: whether the other side has
+        all that lies between. Raises NotSubscribedError, and what `Cursors.subscribe` raises, FilterError also for what
+        it has subscribed with; then nothing changes.
+        """
+        subscriber = self._clients.find(client_id)
+        if subscriber.refusal is not None:
+            wanted = self._admission.compile(subscriber.filter, subscriber.where)
+            subscriber.select(subscriber.filter, subscriber.where, wanted)
+        known = subscriber.cursor
+        if known is not None and known.position is not None and start in (known.position, str(known.position)):
+            start = known  # its GTIDs say where that is at another source
+        state, cursor = self.begin_at(start, subscriber.wanted, by.time)
+        passed = subscriber.lag_to(state)
+        subscriber.move(state, cursor, memory)
+        self._clients.resting.rouse(client_id)
+        subscriber.last_active = now
+        self.name_place(subscriber)
+        before, after = None if known is None else known.position, subscriber.reached
+        is_back = before is not None and after is not None and after.is_comparable(before) and after <= before
+        if not (is_confirmed or is_back or (passed is not None and not passed.entries)):
+            rows, to = None if passed is None else passed.rows, str(after or "")
+            move = Move(Reason.SEEK, place_of(known), to, by.who, by.ms, held=held, rows=rows)
+            self._clients.gate.jump(client_id, move)
+        self._clients.unstored.add(client_id)
+        self._retention.hold()
+        self._retention.free()
+        return self._progress.moved_on(client_id).status(self._clients.track)
+
+    def skip(self, client_id: int, position: Position, *, now: float, by: By = NOBODY) -> Position:
+        """Move the cursor of a client over the one transaction that it gets next, and forget its marks.
+
+        ``position`` has to lie in that transaction. At the place of a marker of a gap, which comes before it, that is
+        settled alone. Returns the place after what was skipped.
+
+        Raises:
+            NotSubscribedError, GoneError, SourceChangedError: as `Clients.check`.
+            BadPositionError: the client does not get a change of this place next, or the end of the transaction is not
+                stored yet.
+        """
+        subscriber = self._clients.check(client_id, None, by_hand=True)
+        subscriber.last_active = now
+        served = subscriber.served
+        reading = served.reading if served is not None else None
+        here = reading.acked() if reading is not None else None
+        if reading is None or here is None:
+            raise BadPositionError(f"client {client_id} is not served yet: it skips nothing")
+        if position == here and (untold := self._clients.gate.untold(client_id)):
+            self._clients.gate.tell(client_id, untold)
+            subscriber.roll_back()
+            return here
+        found = reading.end_of_transaction(reading.ack)
+        if found is None:
+            raise BadPositionError(f"the end of the transaction at {here} is not stored yet")
+        sequence, end = found
+        if not (here.same_history(position) and here.transaction <= position < end):
+            raise BadPositionError(
+                f"client {client_id} gets next what is from {here} to {end}; {position} is not in that transaction"
+            )
+        rows = reading.lag(reading.ack, sequence).rows
+        self._progress.confirm_to(subscriber, reading, sequence)
+        reading.roll_back()
+        self._clients.resting.rouse(client_id)
+        self._clients.gate.jump(client_id, Move(Reason.SKIP, str(here), str(end), by.who, by.ms, held=True, rows=rows))
+        self._clients.unstored.add(client_id)
+        return end
+
+    # --- gaps --------------------------------------------------------------------------------------------------------
+
+    def pass_gap(self, why: str, read: Position | None, begin: Position | None, by: By) -> list[int]:
+        """Start the clients that wait for a place with the stream: it goes on after a gap that has swallowed them.
+
+        A cursor stays unchanged until its client acks. ``begin`` is where the stream goes on; ``read`` is up to where
+        it was read before that, if it was: then a marker in it tells the clients that are served from it. Returns the
+        clients that do not get something.
+        """
+        passed = []
+        for client_id, subscriber in self._clients.subscribers.items():
+            resume, state = subscriber.pass_gap(self._clients.track), MoveState.OPEN
+            before = place_of(resume)
+            if resume is None and read is not None and isinstance(subscriber.state, InRing):
+                before, state = str(read), MoveState.TOLD
+            if before:
+                gap = Move(Reason.PURGE, before, str(begin or ""), by.who, by.ms, state, detail=why)
+                self._clients.gate.jump(client_id, gap)
+                passed.append(client_id)
+        return passed
+
+    def gaps_to_tell(self, subscriber: Subscriber, reading: Reading) -> tuple[Move, ...]:
+        """Return the gaps that a subscriber is to be told of now: between transactions, unless a mark holds some."""
+        untold = self._clients.gate.untold(subscriber.client_id)
+        if not untold or not reading.is_between or any(mark.gaps for mark in reading.marks.values()):
+            return ()
+        return untold
+
+    def mark_gaps(self, subscriber: Subscriber, reading: Reading, gaps: tuple[Move, ...]) -> Batch | None:
+        """Give the markers of gaps; None while its place has no name."""
+        at = reading.got()
+        if at is None:
+            return None
+        batch_id = self._clients.counters.take_id()
+        subscriber.given = True
+        reading.marks[batch_id] = Mark(batch_id, reading.get, reading.get, -1, gaps=gaps)
+        return gaps_batch(batch_id, gaps, at)

@@ -232,14 +232,18 @@ class Clients:
         Raises as `check_next`.
         """
         self.check_next(client_id, batch_ids)
-        self.subscribers[client_id].memory = memory
+        self.subscribers[client_id].remember(memory)
         self.unstored.add(client_id)
 
-    def tell_owner(self, client_id: int, memory: str) -> None:
-        """Change the text that a client keeps with its cursor, after somebody else moved that, if an output owns it."""
+    def moved(self, client_id: int) -> str:
+        """Return how the cursor of a client was moved by hand, see `StoredClient`. Raises NotSubscribedError."""
+        return self.find(client_id).moved
+
+    def tell_owner(self, client_id: int, moved: str) -> None:
+        """Note how the cursor of a client was moved by hand, if an output owns it."""
         subscriber = self.find(client_id)
         if subscriber.output:
-            subscriber.memory = memory
+            subscriber.moved = moved
             self.unstored.add(client_id)
 
     # --- what is stored ----------------------------------------------------------------------------------------------

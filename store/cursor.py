@@ -48,9 +48,9 @@ class Cursor:
 
 OLDEST = Cursor("", 0, 0, 0)
 """Stands for the oldest place that the source has, where it has purged the place before it in a list of places."""
-MOVED = "moved "
-"""What a client remembers begins with it after its cursor was moved by hand. What follows is another word each time,
-which begins with the time, and then what it had remembered before."""
+_EARLIER = "moved "
+"""An earlier version wrote this, how a cursor was moved, a space and then what the client had remembered before, all
+into the text of the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,9 @@ class StoredClient:
     """When a call of somebody else was refused last, and which one; empty for none since the output owns it."""
     owner: str = ""
     """Name of the token that has created it; empty if that was an administrator's, or no token, or of an output's."""
+    moved: str = ""
+    """How its cursor was moved by hand since its ``memory``: another word each time, which begins with the time, ms
+    since 1970, and a dash. Empty if it was not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +100,22 @@ def place_of(cursor: Cursor | None) -> str:
     return str(cursor.position or f"{cursor.journal}:{cursor.offset}")
 
 
-def split_memory(memory: str) -> tuple[str, str]:
-    """Return the words that say that a cursor was moved by hand, empty if it was not, and what else is remembered."""
-    if not memory.startswith(MOVED):
-        return "", memory
-    word, _, remembered = memory.removeprefix(MOVED).partition(" ")
-    return MOVED + word, remembered
+def split_memory(text: str) -> tuple[str, str]:
+    """Return what a client remembers, and how its cursor was moved, of a text in which an earlier version kept both."""
+    if not text.startswith(_EARLIER):
+        return text, ""
+    moved, _, memory = text.removeprefix(_EARLIER).partition(" ")
+    return memory, moved
 
 
-def moved_at(words: str) -> int:
-    """Return when a cursor was moved by hand, ms since 1970, by those words; 0 if they do not say."""
-    time, dash, _ = words.removeprefix(MOVED).partition("-")
+def read_moved(text: str) -> str:
+    """Return how a cursor was moved by hand (`StoredClient.moved`), as an earlier version may have written it."""
+    return text.removeprefix(_EARLIER)
+
+
+def moved_at(moved: str) -> int:
+    """Return when a cursor was moved by hand, ms since 1970, by `StoredClient.moved`; 0 if that does not say."""
+    time, dash, _ = moved.partition("-")
     return int(time) if dash and time.isdecimal() else 0
 
 

@@ -499,8 +499,7 @@ class Cursors:
         subscriber = self.clients.called(client_id, session)
         subscriber.last_active = now
         reading, mark = subscriber.oldest(batch_id)
-        if memory is not None and memory != subscriber.memory:
-            subscriber.memory = memory
+        if memory is not None and subscriber.remember(memory):
             self.clients.unstored.add(client_id)
         self._progress.deliver(subscriber, reading, mark)
 

@@ -103,18 +103,18 @@ class Places:
         client_id: int,
         start: str | int | Position | Cursor,
         *,
-        memory: str,
         now: float,
+        moved: str = "",
         by: By = NOBODY,
         held: bool = False,
         is_confirmed: bool = False,
     ) -> ClientStatus:
         """Move the cursor of a client to a place, forward or back, and forget its marks.
 
-        ``start`` is as for `Cursors.subscribe`; ``memory`` takes the place of the text that it keeps with its cursor.
-        ``held``: whether source or log still have what is at its cursor; ``is_confirmed``: whether the other side has
-        all that lies between. Raises NotSubscribedError, and what `Cursors.subscribe` raises, FilterError also for what
-        it has subscribed with; then nothing changes.
+        ``start`` is as for `Cursors.subscribe`; ``moved`` says how it is moved by hand (`StoredClient.moved`), empty if
+        it is not. ``held``: whether source or log still have what is at its cursor; ``is_confirmed``: whether the other
+        side has all that lies between. Raises NotSubscribedError, and what `Cursors.subscribe` raises, FilterError also
+        for what it has subscribed with; then nothing changes.
         """
         subscriber = self._clients.find(client_id)
         if subscriber.refusal is not None:
@@ -125,7 +125,7 @@ class Places:
             start = known  # its GTIDs say where that is at another source
         state, cursor = self.begin_at(start, subscriber.wanted, by.time)
         passed = subscriber.lag_to(state)
-        subscriber.move(state, cursor, memory)
+        subscriber.move(state, cursor, moved)
         self._clients.resting.rouse(client_id)
         subscriber.last_active = now
         self.name_place(subscriber)

@@ -56,6 +56,7 @@ class Subscriber:
         self.given = given
         self.late = list(stored.late)
         self.memory = stored.memory
+        self.moved = stored.moved
         self.snapshots = Snapshots(stored.snapshots)
         self.protected = stored.protected
         self.output = stored.output
@@ -92,10 +93,20 @@ class Subscriber:
         else:
             self._elsewhere.add(self.client_id)
 
-    def move(self, state: State, cursor: Cursor | None, memory: str) -> None:
-        """Go on at another place, as one that has just subscribed there; what it was given is forgotten."""
+    def move(self, state: State, cursor: Cursor | None, moved: str) -> None:
+        """Go on at another place, as one that has just subscribed there; what it was given is forgotten.
+
+        ``moved`` says how it is moved by hand; empty if it is not.
+        """
         self.become(state)
-        self._cursor, self.memory, self.given = cursor, memory, True
+        self._cursor, self.moved, self.given = cursor, moved or self.moved, True
+
+    def remember(self, memory: str) -> bool:
+        """Keep a text with its cursor, which knows of all moves by hand; return whether that is another one."""
+        if memory == self.memory and not self.moved:
+            return False
+        self.memory, self.moved = memory, ""
+        return True
 
     def resolve(self, stream: Stream) -> None:
         """Be served as soon as the ring has its place."""
@@ -406,7 +417,7 @@ class Subscriber:
         """Return the subscription as it is to be stored."""
         more = self.expire_after, tuple(self.late), self.memory, self.snapshots.stored(), self.protected
         owners = self.output, self.refused, self.owner
-        return StoredClient(self.client_id, self.filter, self.cursor, *more, self.where, *owners)
+        return StoredClient(self.client_id, self.filter, self.cursor, *more, self.where, *owners, self.moved)
 
     def _after_readers(self, stream: Stream) -> Lag:
         """Return how much the destination's ring holds of what comes after what its reader has read so far.

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...protocol.errors import BadPositionError, ConfigError
 from ...protocol.position import Position
-from ...store.cursor import Cursor, StoredClient
+from ...store.cursor import Cursor, StoredClient, split_memory
 from ...store.moves import MOST_MOVES, Move
 from ...store.snapshot import Snapshots
 from .base import InUse
@@ -75,11 +75,12 @@ def client_keys(client: StoredClient) -> dict[str, str]:
     expiry = {} if client.expire_after is None else {"expireAfter": str(client.expire_after)}
     late = {"late": " ".join(client.late)} if client.late else {}
     memory = {"memory": client.memory} if client.memory else {}
+    moved = {"moved": client.moved} if client.moved else {}
     snapshots = {"snapshots": client.snapshots} if client.snapshots else {}
     protect = {"protect": "true"} if client.protected else {}
     where = {"where": client.where} if client.where else {}
     owner = {"owner": client.owner} if client.owner else {}
-    more = expiry | late | memory | snapshots | protect | where | owner | owner_keys(client)
+    more = expiry | late | memory | moved | snapshots | protect | where | owner | owner_keys(client)
     return more | (our_keys(client.cursor) if client.cursor is not None else {})
 
 
@@ -98,9 +99,10 @@ def read_late(ours: dict[str, str]) -> tuple[str, ...]:
     return tuple(str(Position.parse(it)) for it in ours.get("late", "").split())
 
 
-def read_memory(ours: dict[str, str]) -> str:
-    """Read what a client keeps beside its cursor."""
-    return str(ours.get("memory", ""))
+def read_memory(ours: dict[str, str]) -> tuple[str, str]:
+    """Read what a client keeps beside its cursor, and how that was moved by hand since."""
+    memory, moved = split_memory(str(ours.get("memory", "")))
+    return memory, str(ours.get("moved", moved))
 
 
 def read_snapshots(ours: dict[str, str]) -> str:

@@ -242,6 +242,7 @@ def read_client(data: dict[str, Any]) -> StoredClient:
     ours = data.get("sluice", {})
     cursor = read_cursor(data["cursor"], ours) if "cursor" in data else None
     text = whole(identity.get("filter") or "")  # an escape of half a character is refused as a filter
-    more = read_expiry(ours), read_late(ours), read_memory(ours), read_snapshots(ours), read_protection(ours)
+    memory, moved = read_memory(ours)
+    more = read_expiry(ours), read_late(ours), memory, read_snapshots(ours), read_protection(ours)
     owners = *read_owner(ours), read_token(ours)
-    return StoredClient(int(identity["clientId"]), text, cursor, *more, read_where(ours), *owners)
+    return StoredClient(int(identity["clientId"]), text, cursor, *more, read_where(ours), *owners, moved)

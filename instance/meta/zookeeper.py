@@ -348,8 +348,9 @@ class ZooKeeperClients:
                 cursor, address = read_cursor(data, ours), read_address(data)
             else:
                 ours, cursor, address = json.loads(self._own["settings"].get(client_id) or b"{}"), None, None
-            more = read_expiry(ours), read_late(ours), read_memory(ours), read_snapshots(ours), read_protection(ours)
-            client = StoredClient(client_id, wanted, cursor, *more, *owned)
+            memory, moved = read_memory(ours)
+            more = read_expiry(ours), read_late(ours), memory, read_snapshots(ours), read_protection(ours)
+            client = StoredClient(client_id, wanted, cursor, *more, *owned, moved)
         except MALFORMED as error:
             what = "is not a cursor" if has_cursor else "does not hold what a client is subscribed with"
             raise ConfigError(

@@ -17,7 +17,7 @@ from ...protocol.errors import (
 )
 from ...protocol.position import Position
 from ...store.batch import Batch
-from ...store.cursor import MOVED, Cursor, StoredClient, split_memory
+from ...store.cursor import Cursor, StoredClient
 from ...store.moves import By, Move
 from ...store.snapshot import Selection, TableProgress
 from ...store.status import ClientStatus
@@ -167,15 +167,13 @@ class Calls(Destinations):
         destination: str,
         client_id: int,
         start: str | dict[str, int] | Cursor,
-        memory: str | None = None,
         *,
         is_confirmed: bool = False,
     ) -> Move | None:
         """Move the cursor of a client to a place, forward or back, durably; its outstanding batches are forgotten.
 
-        ``start`` is as for `subscribe`, or a place with its GTIDs, of any source. ``memory`` takes the place of the
-        text that the client keeps with its cursor; None says that it was moved by hand. ``is_confirmed``: the other
-        side has all that lies between. Returns what is passed over by that; None if there is nothing.
+        ``start`` is as for `subscribe`, or a place with its GTIDs, of any source. ``is_confirmed``: it is not moved by
+        hand, but to where the other side has all before. Returns what is passed over by that; None if there is nothing.
 
         Raises:
             NotSubscribedError: the client has not subscribed.
@@ -198,8 +196,8 @@ class Calls(Destinations):
         instance.cursors.places.seek(
             client_id,
             begin,
-            memory=_moved(instance.cursors.clients.memory(client_id)) if memory is None else memory,
             now=time.monotonic(),
+            moved="" if is_confirmed else _moved(),
             by=by_caller(),
             held=held,
             is_confirmed=is_confirmed,
@@ -220,7 +218,7 @@ class Calls(Destinations):
         instance = self._admit_by_hand(destination, client_id)
         end = instance.cursors.places.skip(client_id, Position.parse(position), now=time.monotonic(), by=by_caller())
         if end != Position.parse(position):  # else it was a marker alone
-            instance.cursors.clients.tell_owner(client_id, _moved(instance.cursors.clients.memory(client_id)))
+            instance.cursors.clients.tell_owner(client_id, _moved())
         instance.wake()
         await instance.flush()
         await self.audit(destination, "skip", client_id, before=position, after=str(end))
@@ -298,6 +296,10 @@ class Calls(Destinations):
     def memory(self, destination: str, client_id: int) -> str:
         """Return the text that a client keeps with its cursor, see `ack`; raises as `status`."""
         return self._running(destination).cursors.clients.memory(client_id)
+
+    def moved(self, destination: str, client_id: int) -> str:
+        """Return how a client's cursor was moved by hand since its `memory`, empty if not; raises as `status`."""
+        return self._running(destination).cursors.clients.moved(client_id)
 
     def epoch(self, destination: str) -> int:
         """Return the epoch of this life of a destination: greater than in every earlier one, on any server."""
@@ -470,7 +472,7 @@ class Calls(Destinations):
             by = by_caller() if by_operator else None
             await self._ack_to(instance, client_id, Position.parse(position), batch_id, session, by)
             if by is not None:
-                instance.cursors.clients.tell_owner(client_id, _moved(instance.cursors.clients.memory(client_id)))
+                instance.cursors.clients.tell_owner(client_id, _moved())
             durable = durable or by_operator
         else:
             raise BadParameterError("an ack names a batch, a position, or both; an operator's a batch or a position")
@@ -591,10 +593,9 @@ def _batch(batch_id: int | None) -> str:
     return "" if batch_id is None else f"batch {batch_id}"
 
 
-def _moved(memory: str) -> str:
-    """Return what a client remembers when its cursor is moved by hand."""
-    now = time.time_ns() // 1_000_000
-    return f"{MOVED}{now}-{secrets.token_hex(8)} {split_memory(memory)[1]}"
+def _moved() -> str:
+    """Return how a cursor is moved by hand now, see `StoredClient.moved`."""
+    return f"{time.time_ns() // 1_000_000}-{secrets.token_hex(8)}"
 
 
 def _check_room(instance: Serving, client_id: int, who: Caller, output: str) -> None:

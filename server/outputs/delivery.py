@@ -27,7 +27,7 @@ from ...protocol.errors import (
 from ...protocol.gtid import has_executed
 from ...protocol.position import Position
 from ...store.batch import Batch
-from ...store.cursor import MOVED, Cursor
+from ...store.cursor import Cursor
 from ..caller import Caller, caller
 from ..embedded import EmbeddedServer
 from ..embedded.companions import OutputStatus
@@ -71,7 +71,7 @@ class Delivery:
         self._make = make
         self._made: Target | None = None
         self._session = ""
-        self._memory = ""
+        self._moved = ""
         self._lost = ""
         self._last_error = ""
         self._failed = 0.0
@@ -207,12 +207,13 @@ class Delivery:
     async def _open(self) -> None:
         """Open the target, and go on where it says."""
         embedded, client = self._embedded, (self.output.destination, self.output.client_id)
-        self._memory = memory = embedded.memory(*client)
-        place = await self._run(self._sender, self._target.open, memory, embedded.epoch(self.output.destination))
+        memory, epoch = embedded.memory(*client), embedded.epoch(self.output.destination)
+        self._moved = embedded.moved(*client)
+        place = await self._run(self._sender, self._target.open, memory, self._moved, epoch)
         self._report_losses()
         self._check()  # opening fences others: one that has lost the destination meanwhile must notice
         if place is not None:
-            await self._take_over(place, is_new=not memory)
+            await self._take_over(place, is_new=not (memory or self._moved))
         if not self._target.takes_transactions:
             await embedded.rollback(*client, session=self._session)
         elif not await embedded.go_back(*client, session=self._session):
@@ -228,7 +229,7 @@ class Delivery:
                 text = "output %s resumes at %s, which the target already has"
                 logger.warning(text, self.output.name, position, extra=self._where)
                 try:
-                    await embedded.seek(*client, _cursor_at(place) or place.position, memory="", is_confirmed=True)
+                    await embedded.seek(*client, _cursor_at(place) or place.position, is_confirmed=True)
                 except SourceChangedError as error:
                     raise self._elsewhere(position, cursor) from error
         elif cursor is None or cursor.position is None or cursor.position.same_history(position):
@@ -255,7 +256,7 @@ class Delivery:
         except SourceChangedError as error:
             position, cursor, there = Position.parse(place.position), embedded.cursor(*client), _cursor_at(place)
             if there is not None:
-                await embedded.seek(*client, there, memory=embedded.memory(*client), is_confirmed=True)
+                await embedded.seek(*client, there, is_confirmed=True)
             elif cursor is None or position == position.transaction:
                 raise self._elsewhere(position, None) from error
             else:
@@ -370,8 +371,8 @@ class Delivery:
         """
         client = self.output.destination, self.output.client_id
         self._embedded.check(*client, self._session)
-        memory = self._embedded.memory(*client)
-        if memory.startswith(MOVED) and memory != self._memory:
+        moved = self._embedded.moved(*client)
+        if moved and moved != self._moved:
             raise DeliveryError("its cursor was moved; it resumes there")
 
     def _count(self, prepared: Prepared) -> None:

@@ -81,13 +81,13 @@ class Target(Protocol):
     def takes_transactions(self) -> bool:
         """Whether it needs each transaction from its begin on: what is prepared first begins with a whole one."""
 
-    def open(self, memory: str, epoch: int) -> Place | None:
+    def open(self, memory: str, moved: str, epoch: int) -> Place | None:
         """Connect; from here on no earlier connection of this output, of any process, can write.
 
         ``memory`` is the `memory_after` of the last batch before the cursor, or what `memory_before` has returned
-        since, in whatever process; empty at the first time, and beginning with `MOVED` when the cursor was moved by
-        hand since. ``epoch`` grows with each life of the destination. Returns the place that the other side keeps; None
-        when the cursor counts.
+        since, in whatever process; empty at the first time. ``moved`` says how the cursor was moved by hand since,
+        empty if it was not (`StoredClient.moved`). ``epoch`` grows with each life of the destination. Returns the place
+        that the other side keeps; None when the cursor counts.
 
         Raises DeliveryError, RejectedError.
         """

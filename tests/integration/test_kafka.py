@@ -26,7 +26,6 @@ from sluice.server.outputs.outputs import Outputs
 from sluice.server.outputs.registry import examine, make
 from sluice.server.outputs.settings import Output
 from sluice.server.outputs.target import DeliveryError, RejectedError
-from sluice.store.cursor import split_memory
 from sluice.store.moves import Move, MoveState, Reason
 from sluice.store.status import ClientStatus
 from tests import certificates
@@ -403,7 +402,7 @@ async def test_a_second_producer_of_the_same_transactions_ends_the_first(setup: 
     setup.source.put(1)
     assert await setup.delivered() == [[0]]
     other = make(setup.output(transactional=True, transactional_id=setup.topic), lambda: "")
-    await asyncio.to_thread(other.open, "", 1)
+    await asyncio.to_thread(other.open, "", "", 1)
     setup.source.put(1)
     retried: Callable[[], bool] = lambda: setup.outputs.status(NAME)[0].retries > 0  # noqa: E731
     await soon(retried)
@@ -421,12 +420,12 @@ async def test_a_producer_that_is_fenced_within_a_transaction_leaves_without_an_
 
     output = setup.output(transactional=True, transactional_id=setup.topic)
     first, second = (make(output, lambda: "") for _ in range(2))
-    await asyncio.to_thread(first.open, "", 1)
+    await asyncio.to_thread(first.open, "", "", 1)
     with monkeypatch.context() as patch:
         patch.setattr(KafkaTarget, "_resume", lose)
         with pytest.raises(DeliveryError, match="lost"):
             await asyncio.to_thread(first.send, [first.prepare(batch())], None)
-    await asyncio.to_thread(second.open, "", 2)
+    await asyncio.to_thread(second.open, "", "", 2)
     for it in (first, second):
         it.abandon()
         await asyncio.to_thread(it.close)
@@ -480,7 +479,7 @@ class TestPositions:
         assert await self.records(setup) == [{"position": "", "gtids": "", "epoch": epoch, "moved": ""}]
         former = make(setup.output(transactional=True, transactional_id=setup.topic), lambda: "")
         with pytest.raises(RejectedError, match=f"epoch {epoch}, and this server is in epoch {epoch - 1}"):
-            await asyncio.to_thread(former.open, "", epoch - 1)
+            await asyncio.to_thread(former.open, "", "", epoch - 1)
         former.close()
         setup.source.put(1)
         assert await setup.delivered() == [[0]]
@@ -499,7 +498,7 @@ class TestPositions:
         epoch = setup.embedded.epoch(NAME)
         former = make(setup.output(transactional=True, transactional_id=setup.topic), lambda: "")
         with pytest.raises(RejectedError, match=f"epoch {epoch}, and this server is in epoch {epoch - 1}"):
-            await asyncio.to_thread(former.open, before, epoch - 1)
+            await asyncio.to_thread(former.open, before, "", epoch - 1)
         former.close()
 
     async def test_the_topic_is_made_compacted_and_a_check_says_so(self, setup: Setup) -> None:
@@ -577,10 +576,10 @@ class TestPositions:
         """Else it would send that once more, if it ended before the cursor is stored."""
         await self.begin(setup)
         await setup.embedded.seek(NAME, 1001, "earliest")
-        move = setup.embedded.memory(NAME, 1001)
+        move = setup.embedded.moved(NAME, 1001)
         assert await setup.delivered() == [[0, 1, 0, 1]]
         (*_, last) = await self.records(setup)
-        assert last["moved"] == split_memory(move)[0]
+        assert last["moved"] == move
 
     @pytest.mark.extended
     async def test_a_record_of_a_later_epoch_stops_the_output_until_the_cursor_is_moved(self, setup: Setup) -> None:

@@ -82,7 +82,7 @@ async def test_jumps_are_read_again_and_outlive_their_client(zk: ZooKeeperSessio
 async def test_what_is_written_is_read_again(zk: ZooKeeperSession, name: str) -> None:
     without_cursor, expiring = (
         StoredClient(-5, where="shop.orders: total > 10"),
-        StoredClient(1002, "", CURSOR, expire_after=600, memory='{"shop": "an id"}', protected=True),
+        StoredClient(1002, "", CURSOR, expire_after=600, memory='{"shop": "an id"}', moved="12-ab", protected=True),
     )
     store = clients(zk, name)
     assert await store.load() == ()

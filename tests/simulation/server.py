@@ -484,7 +484,7 @@ class Server:
             end = cursors.position_before(last + 1) if last >= 0 else None
             if acked and end is not None and end > Position.parse(acked):
                 self.world.log(self.name, "moves the cursor from", index_of(acked), "to", index_of(end))
-                cursors.places.seek(CLIENT, end, memory="", now=self._now())
+                cursors.places.seek(CLIENT, end, now=self._now())
                 self._flush(instance)
 
     def request(self, request: Request) -> None:

@@ -604,10 +604,10 @@ def test_a_client_that_seeks_its_own_place_of_another_source_goes_on_by_its_gtid
     cursors.begin(None, MariadbGtidSet.parse("0-102-9"))
     put(cursors, stream, b"one")
     get(cursors)
-    cursors.places.seek(CLIENT, str(place), memory="", now=NOW)
+    cursors.places.seek(CLIENT, str(place), now=NOW)
     assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]
     with pytest.raises(SourceChangedError):
-        cursors.places.seek(CLIENT, replace(place, begin=5), memory="", now=NOW)
+        cursors.places.seek(CLIENT, replace(place, begin=5), now=NOW)
 
 
 def test_what_came_from_the_present_source_is_acked_by_a_client_whose_cursor_is_of_the_former_one() -> None:
@@ -1264,7 +1264,7 @@ class TestProtection:
         cursors.ack(CLIENT, get(cursors, limit=2).batch_id, now=NOW)
         cursors.advance(NOW)
         assert self.held(cursors) == {CLIENT: 1}
-        cursors.places.seek(CLIENT, "latest", memory="", now=NOW)
+        cursors.places.seek(CLIENT, "latest", now=NOW)
         assert self.held(cursors) == {CLIENT: 4}
 
     def test_it_is_stored_stays_when_the_client_subscribes_again_and_ends_on_request(self, cursors: Cursors) -> None:
@@ -1319,7 +1319,7 @@ class TestSeek:
     @pytest.mark.parametrize("transactions", [0, 1, 2, 3])
     def test_what_follows_the_place_is_given_next(self, cursors: Cursors, transactions: int) -> None:
         place = self.place(cursors, transactions)
-        status = cursors.places.seek(CLIENT, str(place), memory="moved", now=NOW)
+        status = cursors.places.seek(CLIENT, str(place), moved="moved", now=NOW)
         assert (status.position, status.marks, stored(cursors).gtid) == (
             str(place),
             [],
@@ -1330,19 +1330,34 @@ class TestSeek:
 
     def test_what_was_outstanding_is_unknown_and_its_text_does_not_count(self, cursors: Cursors) -> None:
         (outstanding,) = cursors.status(CLIENT).marks
-        cursors.places.seek(CLIENT, "latest", memory="moved", now=NOW)
+        cursors.places.seek(CLIENT, "latest", moved="moved", now=NOW)
         with pytest.raises(UnknownBatchError):
             cursors.ack(CLIENT, outstanding, now=NOW, memory="late")
-        assert cursors.clients.memory(CLIENT) == "moved"
+        assert (cursors.clients.memory(CLIENT), cursors.clients.moved(CLIENT)) == ("a text", "moved")
+
+    @pytest.mark.parametrize("memory", ["a text", "another"])
+    def test_what_is_remembered_since_then_knows_of_it(self, cursors: Cursors, memory: str) -> None:
+        cursors.places.seek(CLIENT, "earliest", moved="moved", now=NOW)
+        store(cursors)
+        cursors.ack(CLIENT, get(cursors, limit=3).batch_id, now=NOW, memory=memory)
+        client = cursors.clients.take_changes().clients[CLIENT]
+        assert client is not None
+        assert (client.memory, client.moved) == (memory, "")
+
+    def test_to_where_the_other_side_is_leaves_what_was_done_by_hand_before(self, cursors: Cursors) -> None:
+        cursors.places.seek(CLIENT, "earliest", moved="moved", now=NOW)
+        cursors.places.seek(CLIENT, "latest", now=NOW, is_confirmed=True)
+        assert cursors.clients.moved(CLIENT) == "moved"
 
     def test_filter_expiry_and_session_stay_and_it_is_stored(self, cursors: Cursors) -> None:
         session = cursors.clients.open_session(CLIENT, NOW)
         cursors.clients.take_changes()
-        cursors.places.seek(CLIENT, "earliest", memory="moved", now=NOW + 5)
+        cursors.places.seek(CLIENT, "earliest", moved="moved", now=NOW + 5)
         client = cursors.clients.take_changes().clients[CLIENT]
         assert client is not None
         assert client.cursor is not None
-        assert (client.filter, client.expire_after, client.memory) == ("shop.orders", 7, "moved")
+        assert (client.filter, client.expire_after) == ("shop.orders", 7)
+        assert (client.memory, client.moved) == ("a text", "moved")
         assert cursors.expire(NOW + 12) == []
         with pytest.raises(StaleSessionError):
             cursors.clients.check(CLIENT, "1-older")
@@ -1351,13 +1366,13 @@ class TestSeek:
     def test_late_rows_are_still_to_be_given(self, cursors: Cursors) -> None:
         late = LateRows(self.place(cursors, 1), "shop", "orders", b"", 1, 0, b"")
         assert cursors.snapshots.give_late(CLIENT, late)
-        cursors.places.seek(CLIENT, "latest", memory="moved", now=NOW)
+        cursors.places.seek(CLIENT, "latest", moved="moved", now=NOW)
         assert cursors.status(CLIENT).late == 1
 
     def test_a_place_that_is_yet_to_come_is_waited_for(self, cursors: Cursors) -> None:
         place = self.place(cursors, 5)
         cursors.clients.take_changes()
-        assert cursors.places.seek(CLIENT, str(place), memory="moved", now=NOW).state == "ahead"
+        assert cursors.places.seek(CLIENT, str(place), moved="moved", now=NOW).state == "ahead"
         client = cursors.clients.take_changes().clients[CLIENT]
         assert client is not None
         assert client.cursor is not None
@@ -1372,25 +1387,25 @@ class TestSeek:
         start = stream.end
         put(cursors, stream, b"one")
         cursors.ack(CLIENT, get(cursors).batch_id, now=NOW)
-        assert cursors.places.seek(CLIENT, str(start), memory="moved", now=NOW).state == "catching-up"
+        assert cursors.places.seek(CLIENT, str(start), moved="moved", now=NOW).state == "catching-up"
         assert cursors.readers.behind[CLIENT].position == start
 
     def test_what_only_it_held_is_freed(self, cursors: Cursors) -> None:
         cursors.unsubscribe(CLIENT + 1)
-        cursors.places.seek(CLIENT, "latest", memory="moved", now=NOW)
+        cursors.places.seek(CLIENT, "latest", moved="moved", now=NOW)
         assert cursors.ring.first == cursors.ring.next
 
     def test_a_place_that_is_no_longer_stored_changes_nothing(self, cursors: Cursors) -> None:
         cursors.unsubscribe(CLIENT + 1)
         before = cursors.status(CLIENT)
         with pytest.raises(GoneError):
-            cursors.places.seek(CLIENT, str(self.place(cursors, 1)), memory="moved", now=NOW)
+            cursors.places.seek(CLIENT, str(self.place(cursors, 1)), moved="moved", now=NOW)
         assert cursors.status(CLIENT) == before
         assert cursors.clients.memory(CLIENT) == "a text"
 
     def test_a_client_that_has_not_subscribed_has_no_cursor(self, cursors: Cursors) -> None:
         with pytest.raises(NotSubscribedError):
-            cursors.places.seek(CLIENT + 2, "latest", memory="moved", now=NOW)
+            cursors.places.seek(CLIENT + 2, "latest", moved="moved", now=NOW)
 
 
 class TestGoBack:
@@ -1543,7 +1558,7 @@ class TestSkip:
             self.cursors.places.skip(CLIENT, stream.position(10), now=NOW)
 
     def test_a_client_that_is_not_served_skips_nothing(self, stream: Stream) -> None:
-        self.cursors.places.seek(CLIENT, stream.position(40), memory="", now=NOW)
+        self.cursors.places.seek(CLIENT, stream.position(40), now=NOW)
         with pytest.raises(BadPositionError, match="is not served yet"):
             self.cursors.places.skip(CLIENT, stream.position(40), now=NOW)
 

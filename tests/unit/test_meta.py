@@ -84,6 +84,7 @@ async def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         -5,
         expire_after=600,
         memory='{"shop": "an id"}',
+        moved="1767225600000-ab",
         protected=True,
         where="shop.orders: total > 10 AND note = 'ä\\\\'",
         output="mq",
@@ -99,6 +100,26 @@ async def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         await store.write(Changes({-5: None}), 2)
     async with opened(tmp_path) as (_, epoch, clients):
         assert (epoch, clients) == (3, [CLIENT])
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [
+        ('moved 1767225600000-ab {\\"shop\\": \\"an id\\"}', ('{"shop": "an id"}', "1767225600000-ab")),
+        ("moved 1767225600000-ab ", ("", "1767225600000-ab")),
+        ('{\\"shop\\": \\"an id\\"}', ('{"shop": "an id"}', "")),
+    ],
+    ids=["with a text", "without a text", "none"],
+)
+async def test_a_move_by_hand_that_an_earlier_version_has_stored_is_read(
+    tmp_path: Path, memory: str, expected: tuple[str, str]
+) -> None:
+    identity = '{"clientId":1001,"destination":"example","filter":""}'
+    client = f'{{"clientIdentity":{identity},"sluice":{{"memory":"{memory}","output":"mq"}}}}'
+    path(tmp_path).parent.mkdir()
+    path(tmp_path).write_text(f'{{"clientDatas":[{client}],"destination":"example","sluice":{{"epoch":1}}}}')
+    async with opened(tmp_path) as (_, _, [found]):
+        assert (found.memory, found.moved) == expected
 
 
 async def test_epoch_is_durable_before_the_first_batch(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class TestWhatIsWrittenDown:
     def test_a_cursor_that_was_moved_forward_is_with_what_was_passed_over(
         self, cursors: Cursors, stream: Stream
     ) -> None:
-        cursors.places.seek(CLIENT, "latest", memory="", now=NOW, by=ALICE, held=True)
+        cursors.places.seek(CLIENT, "latest", now=NOW, by=ALICE, held=True)
         found = only(cursors)
         assert (found.reason, found.state) == (Reason.SEEK, MoveState.ASKED)
         assert (found.before, found.after) == (str(stream.position(3)), str(stream.end))
@@ -72,15 +72,15 @@ class TestWhatIsWrittenDown:
         assert found.rows == 2
 
     def test_a_cursor_that_was_moved_over_nothing_is_not(self, cursors: Cursors, stream: Stream) -> None:
-        cursors.places.seek(CLIENT, str(stream.position(3)), memory="", now=NOW, by=ALICE)
-        cursors.places.seek(CLIENT, "latest", memory="", now=NOW, by=ALICE, is_confirmed=True)
+        cursors.places.seek(CLIENT, str(stream.position(3)), now=NOW, by=ALICE)
+        cursors.places.seek(CLIENT, "latest", now=NOW, by=ALICE, is_confirmed=True)
         assert not cursors.gate.moves
 
     def test_a_cursor_that_was_moved_over_transactions_without_a_row_for_it_is_not(
         self, cursors: Cursors, stream: Stream
     ) -> None:
         cursors.subscribe(CLIENT, filter_text="shop.other", now=NOW)
-        cursors.places.seek(CLIENT, str(stream.position(6)), memory="", now=NOW, by=ALICE)
+        cursors.places.seek(CLIENT, str(stream.position(6)), now=NOW, by=ALICE)
         assert not cursors.gate.moves
 
     def test_a_transaction_that_was_skipped_is(self, cursors: Cursors, stream: Stream) -> None:

@@ -180,7 +180,7 @@ def test_what_changes_about_a_client_rouses_it_alone(change: str) -> None:
     if change == "select":
         cursors.subscribe(changed, filter_text="two", now=now)
     elif change == "seek":
-        cursors.places.seek(changed, "latest", memory="", now=now)
+        cursors.places.seek(changed, "latest", now=now)
     elif change == "session":
         cursors.clients.open_session(changed, now)
     elif change == "unsubscribe":
@@ -317,7 +317,7 @@ class RestingMachine(RuleBasedStateMachine):
     @rule(client_id=CLIENTS, latest=st.booleans())
     def seek(self, client_id: int, latest: bool) -> None:
         if client_id in self.cursors.clients.ids:
-            self.cursors.places.seek(client_id, "latest" if latest else "earliest", memory="", now=1)
+            self.cursors.places.seek(client_id, "latest" if latest else "earliest", now=1)
 
     @rule()
     def store(self) -> None:

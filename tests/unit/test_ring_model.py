@@ -240,7 +240,7 @@ class RingMachine(RuleBasedStateMachine):
         acked = index_of(Position.parse(self.cursors.status(client_id).acked or str(place(client.ack))))
         jumps = any(it < index for it in self.visible(acked, TABLES[client.filter]))
         known = self.cursors.gate.moves.get(client_id, ())
-        self.cursors.places.seek(client_id, place(index), memory="", now=self.now)
+        self.cursors.places.seek(client_id, place(index), now=self.now)
         assert len(self.cursors.gate.moves.get(client_id, ())) == min(len(known) + jumps, MOST_MOVES)
         if jumps:
             self.unstored.add(client_id)

@@ -237,7 +237,7 @@ def test_rows_are_read_again_when_it_is_open_what_has_changed(taken: Taken, what
         assert taken.cursors.snapshots.wish(CLIENT) is None
         taken.cursors.snapshots.pause(CLIENT, taken.snapshot.snapshot_id, is_paused=False)
     else:
-        taken.cursors.places.seek(CLIENT, "latest", memory="", now=NOW)
+        taken.cursors.places.seek(CLIENT, "latest", now=NOW)
     taken.fill(window, "abc")
     assert taken.cursors.get(CLIENT, now=NOW) is None
     wish = taken.cursors.snapshots.wish(CLIENT)

@@ -311,13 +311,13 @@ def test_a_client_whose_condition_cannot_be_read_any_more_gets_nothing() -> None
     cursors.restore(StoredClient(4, "", None, where="shop.orders: id = = 1"), 0)
     for call in (
         lambda: cursors.ranges.read(4, begin, stream.end),
-        lambda: cursors.places.seek(4, "latest", memory="", now=0),
+        lambda: cursors.places.seek(4, "latest", now=0),
         lambda: cursors.clients.wanted(4),
     ):
         with pytest.raises(FilterError, match="is not a condition of SQL"):
             call()
     cursors.subscribe(4, where="shop.orders: id = 1", now=0)
-    cursors.places.seek(4, "latest", memory="", now=0)
+    cursors.places.seek(4, "latest", now=0)
     assert cursors.status(4).state == "attached"
     assert cursors.clients.wanted(4).rows is not None
 

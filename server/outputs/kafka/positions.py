@@ -12,6 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from ....protocol.errors import BadPositionError
 from ....protocol.position import Position
+from ....store.cursor import read_moved
 from ..target import Place, RejectedError
 from .errors import meaning
 from .topics import Topics
@@ -33,7 +34,7 @@ class Record(NamedTuple):
     epoch: int
     """Of the destination's life in which it was written."""
     moved: str
-    """What the client remembered when its cursor was last moved by hand before that; empty if it never was."""
+    """How the cursor of the client was last moved by hand before that (`StoredClient.moved`); empty if it never was."""
     state: str = ""
     """What has to be known to prepare what follows the place, see `Prepared`."""
 
@@ -55,7 +56,7 @@ class Positions:
         self._pause = pause
         self._epoch = 0
         self.moved = ""
-        """What the client remembered when its cursor was last moved by hand; empty if it never was."""
+        """How the cursor of the client was last moved by hand; empty if it never was."""
         self.state = ""
         """What has to be known to prepare what follows the place that `open` returned."""
         self.is_written = False
@@ -65,8 +66,8 @@ class Positions:
         """Return the place where the output goes on; None when its cursor counts.
 
         Earlier producers have to be fenced before. Unless the record `is_written` in this epoch already, that has to be
-        done before anything else. ``moved`` is what the client remembered when its cursor was last moved by hand, empty
-        if it never was, None if it has lost its memory; ``is_written``: there has to be a record. Raises DeliveryError,
+        done before anything else. ``moved`` says how the cursor of the client was last moved by hand, empty if it never
+        was, None if the client has lost its memory; ``is_written``: there has to be a record. Raises DeliveryError,
         RejectedError.
         """
         topic = self._topics.find(TOPIC)
@@ -166,7 +167,7 @@ class Positions:
             found = json.loads(value)
             position = found["position"]
             place = Place(str(Position.parse(position)), str(found["gtids"])) if position != "" else None
-            return Record(place, int(found["epoch"]), str(found["moved"]), str(found.get("state", "")))
+            return Record(place, int(found["epoch"]), read_moved(str(found["moved"])), str(found.get("state", "")))
         except (ValueError, KeyError, TypeError, RecursionError, BadPositionError):
             raise RejectedError(
                 f"topic {TOPIC}: the record {self.key} at offset {offset} is not one of Sluice: {value[:200]!r};"

@@ -15,7 +15,7 @@ from ....instance.skipped import Skipped
 from ....protocol.canal.records import Records
 from ....protocol.errors import MarkerError, RefusedError
 from ....store.batch import Batch
-from ....store.cursor import split_memory
+from ....store.cursor import read_moved
 from ..forms.registry import FORMS
 from ..routing import Router, Rules
 from ..settings import OnMarker, OnRefused
@@ -89,7 +89,7 @@ class KafkaTarget:
 
     # --- the calls of a delivery -------------------------------------------------------------------------------------
 
-    def open(self, memory: str, epoch: int) -> Place | None:
+    def open(self, memory: str, moved: str, epoch: int) -> Place | None:
         """See `Target.open`."""
         self._abandoned.clear()
         self._epoch = epoch
@@ -106,7 +106,7 @@ class KafkaTarget:
             raise meaning(error.args[0]) from None
         if self._identify is not None:
             self._resume(producer.init_transactions)
-        known = self.remember(memory)
+        known = self.remember(memory, moved)
         place, state = None, self._progress.confirmed
         self._topics.open(known.get("topics", {}))
         if self._identify is not None:
@@ -120,13 +120,14 @@ class KafkaTarget:
         self._resumed = state, resolve(self._source)
         return place
 
-    def remember(self, memory: str) -> dict[str, Any]:
+    def remember(self, memory: str, moved: str) -> dict[str, Any]:
         """Go on as what was kept with the cursor says; return what it says of topics and places."""
-        moved, remembered = split_memory(memory)
-        known: dict[str, Any] = json.loads(remembered or "{}")
+        known: dict[str, Any] = json.loads(memory or "{}")
         self._progress.restore(known, moved)
         self._resumed = self._progress.confirmed, self._source
-        return {"moved": moved, "topics": None} if moved else known
+        if moved:
+            return {"moved": moved, "topics": None}
+        return known | ({"moved": read_moved(known["moved"])} if "moved" in known else {})
 
     @property
     def keeps_place(self) -> bool:

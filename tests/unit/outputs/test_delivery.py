@@ -56,7 +56,7 @@ class ListTarget:
         self.free.set()
         self.abandoned = threading.Event()
 
-    def open(self, memory: str, _epoch: int) -> Place | None:
+    def open(self, memory: str, _moved: str, _epoch: int) -> Place | None:
         self.opened_with.append(memory)
         self.abandoned.clear()
         self.calls.append("open")

@@ -19,6 +19,7 @@ from sluice.server.outputs.forms.registry import FORMS
 from sluice.server.outputs.forms.settings import Format
 from sluice.server.outputs.forms.tidb import AHEAD
 from sluice.server.outputs.kafka.naming import positions_of
+from sluice.server.outputs.kafka.positions import Positions, Record
 from sluice.server.outputs.kafka.settings import KafkaSettings
 from sluice.server.outputs.kafka.target import KafkaTarget, left_over
 from sluice.server.outputs.kafka.translation import BATCH
@@ -26,7 +27,6 @@ from sluice.server.outputs.registry import make
 from sluice.server.outputs.settings import Output
 from sluice.server.outputs.target import Prepared, Target
 from sluice.store.batch import Batch
-from sluice.store.cursor import split_memory
 from tests.unit.entries import frame
 from tests.unit.test_records import change, marker
 
@@ -141,12 +141,11 @@ def test_what_is_known_of_a_transaction_is_kept_with_the_cursor_and_not_changed_
 class TestCommitTs:
     """Of form tidb: what is kept with the cursor."""
 
-    def opened(self, memory: str, **settings: Any) -> str:
-        """The state that counts when the output is opened with what it remembers."""
-        moved, remembered = split_memory(memory)
+    def opened(self, memory: str, moved: str = "", **settings: Any) -> str:
+        """The state that counts when the output is opened with what it remembers, after a move by hand."""
         shape, limit = settings.pop("shape", ""), settings.pop("limit", 1000)
         progress = FORMS[Format.TIDB].progress(KafkaSettings(**settings), shape, limit)
-        progress.restore(json.loads(remembered or "{}"), moved)
+        progress.restore(json.loads(memory or "{}"), moved)
         return progress.confirmed
 
     def test_a_bound_of_what_is_sent_is_to_be_stored_before_it_now_and_then(self) -> None:
@@ -174,7 +173,7 @@ class TestCommitTs:
         kept = made.memory_before([made.prepare(batch_of(transaction(1)))])
         assert kept is not None
         assert self.opened(kept, **change) == str(1 + AHEAD)
-        assert self.opened(f"moved 5-ab {kept}") == str(1 + AHEAD)
+        assert self.opened(kept, "5-ab") == str(1 + AHEAD)
         assert self.opened(kept, max_bytes=1 << 16) == ""
 
     def test_where_transactions_that_are_too_large_are_left_out_their_size_is_such_a_choice(self) -> None:
@@ -196,7 +195,7 @@ class TestCommitTs:
         ):
             again = target(form="tidb", cluster_id=7)
             assert isinstance(again, KafkaTarget)
-            again.remember(kept)
+            again.remember(kept, "")
             sent = again.prepare(replace(batch_of(transaction(3)), to=where))
             assert stamps(sent) == [after + 1]
             kept = again.memory_before([sent]) or ""
@@ -224,19 +223,35 @@ class TestCommitTs:
 
     def test_it_goes_on_after_the_time_of_a_move_by_hand(self) -> None:
         memory = json.dumps({"topics": {}, "state": str(9 << LOGICAL_BITS)})
-        for words, time in (("moved 5-ab", 9), ("moved 12-ab", 12), ("moved ab", 9)):
-            assert self.opened(f"{words} {memory}") == str(time << LOGICAL_BITS)
-        assert self.opened("moved 12-ab ") == str(12 << LOGICAL_BITS)
+        for moved, time in (("5-ab", 9), ("12-ab", 12), ("ab", 9)):
+            assert self.opened(memory, moved) == str(time << LOGICAL_BITS)
+        assert self.opened("", "12-ab") == str(12 << LOGICAL_BITS)
         assert self.opened(memory) == str(9 << LOGICAL_BITS)
 
-    @pytest.mark.parametrize("words", ["moved ab", "moved 12", "moved x-ab"])
-    def test_a_move_that_does_not_say_when_it_was_made_counts_as_an_early_one(self, words: str) -> None:
-        assert self.opened(f"{words} ") == "0"
+    @pytest.mark.parametrize("moved", ["ab", "12", "x-ab"])
+    def test_a_move_that_does_not_say_when_it_was_made_counts_as_an_early_one(self, moved: str) -> None:
+        assert self.opened("", moved) == "0"
 
     def test_of_other_forms_nothing_counts_after_a_move(self) -> None:
         progress = FORMS[Format.TDSQL].progress(KafkaSettings(), "", 1000)
-        progress.restore({"state": "[4]"}, "moved 5-ab")
+        progress.restore({"state": "[4]"}, "5-ab")
         assert progress.confirmed == ""
+
+
+class TestMoveByHandOfAnEarlierVersion:
+    """What that has stored is the same move here: what followed it is not sent once more."""
+
+    def test_is_read_of_the_record_of_the_output(self) -> None:
+        topics: Any = None
+        value = b'{"position": "", "gtids": "", "epoch": 7, "moved": "moved 1767225600000-0123456789abcdef"}'
+        record = Positions(topics, {}, "k", lambda: None)._record(value, 5)
+        assert record == Record(None, 7, "1767225600000-0123456789abcdef")
+
+    def test_is_read_of_what_was_kept_with_the_cursor(self) -> None:
+        made = target(form="tidb", cluster_id=7)
+        assert isinstance(made, KafkaTarget)
+        kept = '{"topics": {}, "moved": "moved 1767225600000-0123456789abcdef", "written": true}'
+        assert made.remember(kept, "") == {"topics": {}, "moved": "1767225600000-0123456789abcdef", "written": True}
 
 
 def stamps(prepared: Prepared) -> list[int]:

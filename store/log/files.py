@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from ...protocol.position import Position
 from .errors import DamagedLogError, LogError
-from .shapes import Part, Shape
+from .shapes import Shape, ShapedPart
 from .slots import crc32
 from .zstd import decompress
 
@@ -114,7 +114,7 @@ class FileHead:
     """The GTIDs executed at its start; None if that is unknown."""
     shape: Shape
     """What was configured that shapes entries."""
-    past: tuple[Part, ...] = ()
+    past: tuple[ShapedPart, ...] = ()
     """What was written before it, with what shape: so that this is known when the files before it are gone."""
     format: int = FORMAT
 
@@ -314,7 +314,7 @@ def read_head(fd: int, path: Path) -> tuple[FileHead, int]:
             bool(words["continues"]),
             None if executed is None else str(executed),
             dict(words["shape"]),
-            tuple(Part.decode(it) for it in words.get("past", ())),
+            tuple(ShapedPart.decode(it) for it in words.get("past", ())),
             words["format"],
         )
     except (ValueError, KeyError, TypeError) as error:

@@ -42,7 +42,7 @@ from .files import (
     words_of,
     write_at,
 )
-from .shapes import Part, Shape, join, source_end
+from .shapes import Shape, ShapedPart, join, source_end
 from .slots import Packed, pack
 
 logger = logging.getLogger(__name__)
@@ -323,11 +323,11 @@ class Log:
         end = source_end(parts, place, now)
         return min(ends if end is None else [*ends, end], default=None)
 
-    def _parts(self) -> tuple[Part, ...]:
+    def _parts(self) -> tuple[ShapedPart, ...]:
         if not self._files:
             return ()
         last = self._files[-1]
-        return join(last.head.past, Part(last.head.start, last.end, last.head.shape))
+        return join(last.head.past, ShapedPart(last.head.start, last.end, last.head.shape))
 
     def covers(self, position: Position) -> bool:
         """Whether it holds what follows a place, as far as the place itself tells."""

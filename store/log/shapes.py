@@ -15,7 +15,7 @@ KEPT: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ShapedPart:
     """A part of the stream that was written with one shape."""
 
     start: Position
@@ -27,17 +27,17 @@ class Part:
         return {"from": str(self.start), "to": str(self.end), "shape": dict(self.shape)}
 
     @classmethod
-    def decode(cls, data: Mapping[str, Any]) -> "Part":
+    def decode(cls, data: Mapping[str, Any]) -> "ShapedPart":
         """Read what `encode` gave. Raises what malformed data raise."""
         return cls(Position.parse(data["from"]), Position.parse(data["to"]), dict(data["shape"]))
 
 
-def join(parts: Sequence[Part], part: Part) -> tuple[Part, ...]:
+def join(parts: Sequence[ShapedPart], part: ShapedPart) -> tuple[ShapedPart, ...]:
     """Return the last parts when another one has ended; one without anything in it leaves no trace."""
     if part.start == part.end:
         return tuple(parts)
     if parts and parts[-1].end == part.start and parts[-1].shape == part.shape:
-        return (*parts[:-1], Part(parts[-1].start, part.end, part.shape))
+        return (*parts[:-1], ShapedPart(parts[-1].start, part.end, part.shape))
     return (*parts, part)[-KEPT:]
 
 
@@ -47,7 +47,7 @@ def difference(before: Shape, now: Shape) -> str:
     return "; ".join(f"{key} is {_shown(now.get(key))}, was {_shown(before.get(key))}" for key in keys)
 
 
-def source_end(parts: Sequence[Part], place: Position, now: Shape) -> Position | None:
+def source_end(parts: Sequence[ShapedPart], place: Position, now: Shape) -> Position | None:
     """Return up to where the source, read from a place on, gives what was delivered; None: without an end.
 
     Raises ReshapedError if it gives others at once.

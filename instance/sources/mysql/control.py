@@ -27,7 +27,7 @@ from .history.tables import CatalogChange
 from .query import Query
 from .schema import Schemas, TableSchema
 from .start import PlaceFinder, error_text
-from .xa import KeptPart, Part, PreparedTransactions, prepared_xid, resolved_xid
+from .xa import KeptPart, PreparedPart, PreparedTransactions, prepared_xid, resolved_xid
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Control:
     """Makes what searches in the binlog; it ends with the parser."""
     commits_in_one_phase: Callable[[str, int], bool]
     """Whether the XA transaction that begins there ends by ``XA COMMIT … ONE PHASE``, not by ``XA PREPARE``."""
-    dump: Callable[[Position], Part]
+    dump: Callable[[Position], PreparedPart]
     """Lets the source send again what begins at a place. Raises PurgedError and SourceError."""
 
     def __init__(self, config: BinlogConfig, ring: Ring, decoder: Decoder, quarantine: Quarantine) -> None:
@@ -97,7 +97,7 @@ class Control:
         self.pending_shape = ""
         """How entries are shaped from the next table on, "" if as before."""
         self.prepared = PreparedTransactions(ring.restarts, ring.memory // _KEPT_PART)
-        self.part: Part | None = None
+        self.part: PreparedPart | None = None
         """Where the decoder gets the prepared part of the XA transaction that is committed."""
         self._committed = ""  # its xid
         self._use(config.table_filter())
@@ -421,7 +421,7 @@ class Control:
         self._put_marker(event, Kind.GAP, props.GAP, reason)
         self.prepared.resolve(xid, position)
 
-    def _open_part(self, xid: str, begin: Position) -> Part | None:
+    def _open_part(self, xid: str, begin: Position) -> PreparedPart | None:
         """Return where a prepared part comes from; None if it is purged."""
         kept = self.prepared.kept(xid)
         if kept is not None:

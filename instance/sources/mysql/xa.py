@@ -67,7 +67,7 @@ def resolved_xid(body: bytes) -> str:
     return words[2].decode("utf-8", "replace").strip() if is_end else ""
 
 
-class Part(Protocol):
+class PreparedPart(Protocol):
     """Gives the packets of a prepared part: a `Dump` from its begin, or what was kept."""
 
     def receive_into(self, space: memoryview) -> int:
@@ -84,14 +84,14 @@ class KeptPart:
         self._packets = memoryview(packets)
 
     def receive_into(self, space: memoryview) -> int:
-        """See `Part`."""
+        """See `PreparedPart`."""
         size = min(len(space), len(self._packets))
         space[:size] = self._packets[:size]
         self._packets = self._packets[size:]
         return size
 
     def close(self) -> None:
-        """See `Part`."""
+        """See `PreparedPart`."""
 
 
 class PreparedTransactions:

@@ -91,7 +91,7 @@ class Reader:
         self.error, self.track.trouble = error, str(error or "")
 
 
-class Window:
+class SharedRange:
     """A range that is read by a shared reader, turn after turn: where it goes on, and where that is in the ring."""
 
     def __init__(self, shared: "SharedReader", from_: Position, to: Position, wanted: Wanted) -> None:
@@ -202,7 +202,7 @@ class Window:
 
 
 class SharedReader:
-    """A reader for ranges, and the windows on it. In each of its turns it goes on where the first of them is."""
+    """A reader of ranges, which share it. In each of its turns it goes on where the first of them is."""
 
     def __init__(
         self,
@@ -216,11 +216,11 @@ class SharedReader:
         ``ask`` asks for another turn, and for conditions on rows to be judged.
         """
         self.who = who
-        self.windows: list[Window] = []
+        self.ranges: list[SharedRange] = []
         self.heard = time.monotonic()
         """When it was used last."""
         self.has_moved = False
-        """A window has moved on in this turn."""
+        """One of the ranges has moved on in this turn."""
         self.reader: Reader | None = None
         """None between two turns."""
         self._make = make
@@ -239,13 +239,13 @@ class SharedReader:
 
     @property
     def hungry(self) -> bool:
-        """Whether a window waits for the reader."""
-        return any(window.hungry for window in self.windows)
+        """Whether a range waits for the reader."""
+        return any(it.hungry for it in self.ranges)
 
     def begin(self, start: Position | None = None) -> None:
-        """Begin a turn, at the first of the windows if no place is given."""
-        self._start = start or min(window.place for window in self.windows)
-        self._reach = max([self._start, *(window.to for window in self.windows)])
+        """Begin a turn, at the first of the ranges if no place is given."""
+        self._start = start or min(it.place for it in self.ranges)
+        self._reach = max([self._start, *(it.to for it in self.ranges)])
         self.has_moved = False
         self.reader = self._make(Cursor.at(self._start), self._on_change)
 
@@ -266,15 +266,15 @@ class SharedReader:
         return from_ <= self._reach or (end is not None and end.same_history(from_) and from_ <= end)
 
     @contextmanager
-    def window(self, from_: Position, to: Position, wanted: Wanted) -> Iterator[Window]:
-        """Open a window on a range."""
+    def open_range(self, from_: Position, to: Position, wanted: Wanted) -> Iterator[SharedRange]:
+        """Read a range while the block lasts."""
         self._reach = max(self._reach, to)
-        window = Window(self, from_, to, wanted)
-        self.windows.append(window)
+        opened = SharedRange(self, from_, to, wanted)
+        self.ranges.append(opened)
         try:
-            yield window
+            yield opened
         finally:
-            self.windows.remove(window)
+            self.ranges.remove(opened)
             self.heard = time.monotonic()
             self.make_room()
 
@@ -297,20 +297,20 @@ class SharedReader:
         return SourceError(f"{error}: the source is read again from there, ask again")
 
     def make_room(self) -> None:
-        """Drop what every window has passed, when the ring is full and a window needs what comes next.
+        """Drop what every range has passed, when the ring is full and one of them needs what comes next.
 
         Until then everything is kept: parts of a range are asked for one after the other, and some again.
         """
         if self.reader is None or not (self.reader.ring.waiting and self.hungry):
             return
         ring = self.reader.ring
-        places = [window.locate(self.reader.track) for window in self.windows]
+        places = [it.locate(self.reader.track) for it in self.ranges]
         least = min((place for place in places if place is not None), default=ring.next)
         if least > ring.first:
             ring.free_to(least)
 
     def wake(self) -> None:
-        """Let the windows look again."""
+        """Let the ranges look again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -369,14 +369,14 @@ class CatchUp:
                 self.turns.ask(shared.who, now)
             elif shared.reader is not None:
                 self.turns.ask(shared.who, shared.heard)
-            if shared.reader is not None and (shared.has_moved or not shared.windows):
+            if shared.reader is not None and (shared.has_moved or not shared.ranges):
                 self.turns.move(shared.who, now)
 
     def _end_turns(self, cursors: Cursors, now: float) -> None:
         finished = self.turns.finished(now)
         for shared in list(self._shared):
             failed = shared.reader is not None and shared.reader.error is not None
-            if not shared.windows and (shared.who in finished or shared.reader is None or failed):
+            if not shared.ranges and (shared.who in finished or shared.reader is None or failed):
                 self._drop(shared)
             elif shared.who in finished:
                 self._end_turn(shared)
@@ -412,16 +412,16 @@ class CatchUp:
         self.turns.leave(("client", key))
 
     @asynccontextmanager
-    async def window(self, from_: Position, to: Position, wanted: Wanted) -> AsyncGenerator[Window]:
-        """Open a window on what is wanted of a range, on a reader that has it or a new one.
+    async def open_range(self, from_: Position, to: Position, wanted: Wanted) -> AsyncGenerator[SharedRange]:
+        """Read what is wanted of a range while the block lasts, by a reader that has it or a new one.
 
         Raises:
             SourceError: all readers are in use, and none was free in time.
         """
         shared = self._covering(from_) or await self._reader_for(from_)
-        with shared.window(from_, to, wanted) as window:
+        with shared.open_range(from_, to, wanted) as opened:
             self._wake()
-            yield window
+            yield opened
 
     async def close(self) -> None:
         """Close all readers, and wait until they have ended."""

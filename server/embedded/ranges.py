@@ -133,10 +133,10 @@ class Ranges(Destinations):
         if batch is not None:
             yield batch
             return
-        async with instance.catch_up.window(begin, end, instance.cursors.clients.wanted(client_id)) as window:
-            async for chunk in window.chunks(transactions=transactions):
+        async with instance.catch_up.open_range(begin, end, instance.cursors.clients.wanted(client_id)) as opened:
+            async for chunk in opened.chunks(transactions=transactions):
                 instance.cursors.clients.hear(client_id, time.monotonic())
-                piece_end = to if window.place >= end else str(window.place)
+                piece_end = to if opened.place >= end else str(opened.place)
                 yield Batch(
                     batch_id=UNMARKED,
                     slices=chunk.slices,
@@ -161,10 +161,10 @@ class Ranges(Destinations):
         if found is not None:
             return found
         pieces = []
-        async with instance.catch_up.window(begin, end, instance.cursors.clients.wanted(client_id)) as window:
-            async for chunk in window.chunks(transactions=transactions):
+        async with instance.catch_up.open_range(begin, end, instance.cursors.clients.wanted(client_id)) as opened:
+            async for chunk in opened.chunks(transactions=transactions):
                 instance.cursors.clients.hear(client_id, time.monotonic())
-                pieces.append(Part("", str(window.place), chunk.entries, chunk.rows, chunk.bytes))
+                pieces.append(Part("", str(opened.place), chunk.entries, chunk.rows, chunk.bytes))
         return join_parts(pieces, from_, to, parts)
 
     async def _old_range(
@@ -177,8 +177,8 @@ class Ranges(Destinations):
         end = Position.parse(status.acked)
         if limits.until is not None:
             end = min(end, limits.until)
-        async with instance.catch_up.window(after, end, instance.cursors.clients.wanted(client_id)) as window:
-            return await window.range(limits)
+        async with instance.catch_up.open_range(after, end, instance.cursors.clients.wanted(client_id)) as opened:
+            return await opened.range(limits)
 
     async def _source_end(self, instance: Serving) -> str:
         try:

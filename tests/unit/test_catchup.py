@@ -58,8 +58,8 @@ class Setup:
     async def read(self, from_: int, to: int) -> list[bytes]:
         """Read a range."""
         found: list[bytes] = []
-        async with self.catch_up.window(place(from_), place(to), Wanted()) as window:
-            async for chunk in window.chunks(transactions=True):
+        async with self.catch_up.open_range(place(from_), place(to), Wanted()) as opened:
+            async for chunk in opened.chunks(transactions=True):
                 found += entries(chunk.slices)
         return found
 
@@ -71,8 +71,8 @@ class Setup:
 
     async def next(self, after: int, limits: RangeLimits, end: int) -> Range:
         """Return the range that follows a place, which ends at another at the latest."""
-        async with self.catch_up.window(place(after), place(end), Wanted()) as window:
-            return await window.range(limits)
+        async with self.catch_up.open_range(place(after), place(end), Wanted()) as opened:
+            return await opened.range(limits)
 
 
 @pytest.fixture
@@ -125,8 +125,8 @@ async def test_ranges_that_share_a_reader_share_its_next_turn(setup: Setup) -> N
 
 
 async def test_reader_is_not_kept_for_a_range_whose_consumer_does_not_go_on(setup: Setup) -> None:
-    async with setup.catch_up.window(place(0), place(6), Wanted()) as window:
-        chunks = window.chunks(transactions=True)
+    async with setup.catch_up.open_range(place(0), place(6), Wanted()) as opened:
+        chunks = opened.chunks(transactions=True)
         reading = asyncio.ensure_future(anext(chunks))
         (await setup.parser(0, 0)).write(b"one")
         assert entries((await reading).slices) == [b"begin", b"one", b"end"]

@@ -103,8 +103,8 @@ class _Turn:
     busy: bool = False
 
 
-Reading = tuple[Literal["client", "ranges"], int]
-"""What uses a reader: a client that is behind the ring, or the ranges that a client has asked for."""
+Holder = tuple[Literal["client", "ranges"], int]
+"""What uses a reader, or asks for one: a client that is behind the ring, or the ranges that a client has asked for."""
 
 
 class Turns:
@@ -126,11 +126,11 @@ class Turns:
         self.places = places
         self._patience = patience or PATIENCE
         self._kept = max(self._patience, IDLE)
-        self._turns: dict[Reading, _Turn] = {}
-        self._queue: dict[Reading, float] = {}  # in order: when it was last heard
+        self._turns: dict[Holder, _Turn] = {}
+        self._queue: dict[Holder, float] = {}  # in order: when it was last heard
         self._last: str = ""
 
-    def has(self, who: Reading) -> bool:
+    def has(self, who: Holder) -> bool:
         """Return whether it has its turn."""
         return who in self._turns
 
@@ -139,28 +139,28 @@ class Turns:
         """Whether a reader is free."""
         return len(self._turns) < self.places
 
-    def ask(self, who: Reading, now: float) -> None:
+    def ask(self, who: Holder, now: float) -> None:
         """Hear that it wants a reader, or has one and uses it."""
         if who in self._turns:
             self._turns[who].heard = now
         else:
             self._queue[who] = now
 
-    def leave(self, who: Reading) -> None:
+    def leave(self, who: Holder) -> None:
         """Hear that it does not want one, or no longer has one."""
         self._turns.pop(who, None)
         self._queue.pop(who, None)
 
-    def set_busy(self, who: Reading, *, busy: bool) -> None:
+    def set_busy(self, who: Holder, *, busy: bool) -> None:
         """Say whether a holder has something to confirm."""
         self._turns[who].busy = busy
 
-    def move(self, who: Reading, now: float) -> None:
+    def move(self, who: Holder, now: float) -> None:
         """Say that a reader has moved its holder on in this turn."""
         turn = self._turns[who]
         turn.moved = now if turn.moved is None else turn.moved
 
-    def begin(self, now: float) -> Reading | None:
+    def begin(self, now: float) -> Holder | None:
         """Give the next one its turn, if a reader is free and wanted."""
         heard_at = {who: min(heard, now) for who, heard in self._queue.items()}  # the clock may have gone back
         self._queue = {who: heard for who, heard in heard_at.items() if not self._is_gone(who, heard, now)}
@@ -172,13 +172,13 @@ class Turns:
         self._last = who[0]
         return who
 
-    def is_over(self, who: Reading, now: float) -> bool:
+    def is_over(self, who: Holder, now: float) -> bool:
         """Whether nothing more is to be given to a holder, because others wait."""
         return self._in_vain > 0 and now > self._end(self._turns[who])
 
-    def finished(self, now: float) -> list[Reading]:
+    def finished(self, now: float) -> list[Holder]:
         """Return those that have to give their readers back now, the longest holder first."""
-        finished: list[Reading] = []
+        finished: list[Holder] = []
         in_vain = self._in_vain
         for who, turn in sorted(self._turns.items(), key=lambda item: item[1].since):
             turn.since, turn.heard = min(turn.since, now), min(turn.heard, now)  # the clock may have gone back
@@ -193,7 +193,7 @@ class Turns:
         """When a turn is over, if others wait."""
         return turn.since + self._kept if turn.moved is None else turn.moved + TURN
 
-    def _is_gone(self, who: Reading, heard: float, now: float) -> bool:
+    def _is_gone(self, who: Holder, heard: float, now: float) -> bool:
         """Whether it has been silent for too long."""
         return now - heard > (self._kept if who[0] == "client" else IDLE)
 

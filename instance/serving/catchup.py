@@ -21,7 +21,7 @@ from ...protocol.position import Position
 from ...store.batch import Range, RangeLimits
 from ...store.cursor import Cursor
 from ...store.cursors import Cursors
-from ...store.patience import Reading, Turns
+from ...store.patience import Holder, Turns
 from ...store.ring import Collected, Flag, Ring
 from ...store.track import Chosen, Track, Wanted, WantedSlots
 from ..config import InstanceConfig
@@ -206,7 +206,7 @@ class SharedReader:
 
     def __init__(
         self,
-        who: Reading,
+        who: Holder,
         make: Callable[[Cursor, Callable[[], None]], Reader],
         start: Position,
         ask: Callable[[], None],
@@ -445,7 +445,7 @@ class CatchUp:
     async def _reader_for(self, from_: Position) -> SharedReader:
         """Wait for a turn to make a reader, or for a reader that will read the place anyway."""
         self._requests += 1
-        who: Reading = ("ranges", self._requests)
+        who: Holder = ("ranges", self._requests)
         deadline = time.monotonic() + LONGEST_QUEUE
         try:
             while (shared := self._covering(from_)) is None:

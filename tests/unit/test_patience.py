@@ -2,19 +2,19 @@
 
 import pytest
 
-from sluice.store.patience import IDLE, TURN, Pace, Reading, Turns, replaceable
+from sluice.store.patience import IDLE, TURN, Holder, Pace, Turns, replaceable
 
-A: Reading = ("client", 1)
-B: Reading = ("client", 2)
-C: Reading = ("client", 3)
-RANGE: Reading = ("ranges", 1)
+A: Holder = ("client", 1)
+B: Holder = ("client", 2)
+C: Holder = ("client", 3)
+RANGE: Holder = ("ranges", 1)
 PATIENCE = 100.0
 
 
-def begun(places: int, *readings: Reading, now: float = 0.0, patience: float = PATIENCE, moved: bool = True) -> Turns:
+def begun(places: int, *holders: Holder, now: float = 0.0, patience: float = PATIENCE, moved: bool = True) -> Turns:
     """Turns that all these have; ``moved``: their readers have moved them on at once."""
     turns = Turns(places, patience)
-    for who in readings:
+    for who in holders:
         turns.ask(who, now)
         assert turns.begin(now) == who
         if moved:
@@ -92,7 +92,7 @@ def test_only_as_many_turns_end_as_clients_wait_oldest_first() -> None:
 )
 @pytest.mark.parametrize("busy", [True, False])
 def test_reader_is_not_kept_for_a_client_that_is_gone_even_if_no_other_waits(
-    who: Reading, patience: float, seconds: float, busy: bool
+    who: Holder, patience: float, seconds: float, busy: bool
 ) -> None:
     turns = begun(1, who, patience=patience)
     turns.set_busy(who, busy=busy)

@@ -21,7 +21,7 @@ from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
 from sluice.store.cursor import StoredClient, earliest
 from sluice.store.cursors import Cursors
-from sluice.store.patience import IDLE, TURN, Reading, Turns
+from sluice.store.patience import IDLE, TURN, Holder, Turns
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 from sluice.store.states import Ahead, Behind, CatchingUp, InRing, Meeting, Starting, State
@@ -186,7 +186,7 @@ class PatienceMachine(RuleBasedStateMachine):
         """A history longer than the ring, a client at its end, and others anywhere before."""
         self.history = History()
         self.clients: dict[int, Client] = {}
-        self.reading: dict[Reading, Range] = {}
+        self.reading: dict[Holder, Range] = {}
         self.now = 1000.0
         self.open(1, [], 0)
         self.write(sizes, 20, 2)
@@ -324,7 +324,7 @@ class PatienceMachine(RuleBasedStateMachine):
     def ask_for_a_range(self, number: int, pieces: int, slow: bool) -> None:
         self.reading.setdefault(("ranges", number), Range(pieces, slow, self.now))
 
-    def read(self, who: Reading, range_: Range) -> None:
+    def read(self, who: Holder, range_: Range) -> None:
         """A range waits for its turn, reads on, and is done. A slow one has to come to its place in each turn."""
         self.turns.ask(who, self.now)
         if not self.turns.has(who):

@@ -20,8 +20,8 @@ from ..values.types import Type
 from .condition import Compare, Constant
 
 
-class Reading(IntEnum):
-    """How a key is read from the bytes of a value."""
+class Encoding(IntEnum):
+    """How the bytes of a value encode its key."""
 
     SIGNED = 0
     """A little-endian integer; the key is 2^63 more."""
@@ -52,7 +52,7 @@ _DIGITS: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 class Domain:
     """The values of a column, as integers in their order."""
 
-    reading: Reading
+    encoding: Encoding
     size: int
     """Bytes of a value."""
     least: int
@@ -90,27 +90,27 @@ def domain_of(column: SourceColumn, code: int, meta: int) -> Domain | None:
     if code in _INTEGERS:
         bits = _INTEGERS[Type(code)]
         if column.is_unsigned:
-            return Domain(Reading.UNSIGNED, bits // 8, 0, (1 << bits) - 1, _number, _same)
-        return Domain(Reading.SIGNED, bits // 8, -(1 << bits - 1), (1 << bits - 1) - 1, _number, _raised)
+            return Domain(Encoding.UNSIGNED, bits // 8, 0, (1 << bits) - 1, _number, _same)
+        return Domain(Encoding.SIGNED, bits // 8, -(1 << bits - 1), (1 << bits - 1) - 1, _number, _raised)
     if code == Type.NEWDECIMAL:
         return _decimals(meta >> 8, meta & 0xFF)
     if code == Type.BIT:
-        return Domain(Reading.BIG_ENDIAN, (meta + 7) // 8, 0, (1 << meta) - 1, _number, _same)
+        return Domain(Encoding.BIG_ENDIAN, (meta + 7) // 8, 0, (1 << meta) - 1, _number, _same)
     if code in (Type.FLOAT, Type.DOUBLE):
-        reading = Reading.FLOAT if code == Type.FLOAT else Reading.DOUBLE
-        return Domain(reading, 4 if code == Type.FLOAT else 8, 0, (1 << 64) - 1, _float, _same)
+        encoding = Encoding.FLOAT if code == Type.FLOAT else Encoding.DOUBLE
+        return Domain(encoding, 4 if code == Type.FLOAT else 8, 0, (1 << 64) - 1, _float, _same)
     if code == Type.YEAR:
-        return Domain(Reading.YEAR, 1, 0, 2155, _year, _same)
+        return Domain(Encoding.YEAR, 1, 0, 2155, _year, _same)
     if code in (Type.DATE, Type.NEWDATE):
-        return Domain(Reading.UNSIGNED, 3, 0, (1 << 24) - 1, _date, _same)
+        return Domain(Encoding.UNSIGNED, 3, 0, (1 << 24) - 1, _date, _same)
     fraction = (meta + 1) // 2
     if code == Type.TIME2:
-        return Domain(Reading.BIG_ENDIAN, 3 + fraction, 0, (1 << 24 + 8 * fraction) - 1, _time_bounds(meta), _same)
+        return Domain(Encoding.BIG_ENDIAN, 3 + fraction, 0, (1 << 24 + 8 * fraction) - 1, _time_bounds(meta), _same)
     if code == Type.DATETIME2:
         size = 5 + fraction
-        return Domain(Reading.BIG_ENDIAN, size, 0, (1 << 8 * size) - 1, _datetime_bounds(fraction), _same)
+        return Domain(Encoding.BIG_ENDIAN, size, 0, (1 << 8 * size) - 1, _datetime_bounds(fraction), _same)
     if code == Type.TIMESTAMP2:
-        return Domain(Reading.TIMESTAMP, 4 + fraction, 0, (1 << 64) - 1, _timestamp, _same)
+        return Domain(Encoding.TIMESTAMP, 4 + fraction, 0, (1 << 64) - 1, _timestamp, _same)
     return None
 
 
@@ -180,7 +180,7 @@ def _decimals(precision: int, scale: int) -> Domain:
         found = int.from_bytes(packed, "big") | zero
         return found ^ (1 << 8 * size) - 1 if number < 0 else found
 
-    return Domain(Reading.BIG_ENDIAN, size, -most, most, bounds, key, zeros=1)  # -0
+    return Domain(Encoding.BIG_ENDIAN, size, -most, most, bounds, key, zeros=1)  # -0
 
 
 # --- dates and times

@@ -42,7 +42,7 @@ cdef struct Width:         # of the values of a column
 cdef struct Step:
     int operation
     int place              # of the column
-    int reading            # of its key
+    int encoding           # of its key
     uint32_t wanted        # of a comparison: 1 less, 2 equal, 4 greater; what is true
     uint32_t count         # of ranges or constants, bits of a set, items of a pattern
     uint32_t width         # bytes of a key that is read as bytes; of BINARY, which is filled up with zeros

@@ -22,9 +22,9 @@ from ...protocol.canal.types import labels_of
 from ...protocol.errors import ConfigError, DecodeError
 from ..values.types import Type
 from .condition import And, Compare, In, IsNull, Like, Not, Or, leaves
-from .domains import DAY, Reading, domain_of
+from .domains import DAY, Encoding, domain_of
 
-cdef enum:                 # `domains.Reading`
+cdef enum:                 # `domains.Encoding`
     SIGNED = 0
     UNSIGNED = 1
     BIG_ENDIAN = 2
@@ -143,7 +143,7 @@ cdef class Condition:
         if isinstance(test, Like):
             raise ConfigError("LIKE is for texts; the column has none")
         self.add_ranges(step, test, domain)
-        if domain.reading == Reading.TIMESTAMP:
+        if domain.encoding == Encoding.TIMESTAMP:
             step.field.context = &values.get_zone(time_zone).transitions
             step.field.digits = <uint8_t>meta
         return 0
@@ -151,7 +151,7 @@ cdef class Condition:
     cdef int add_ranges(self, Step *step, test, domain) except -1:
         tests = [Compare(test.column, "=", it) for it in test.constants] if isinstance(test, In) else [test]
         ranges = sorted({domain.range(it) for it in tests} - {None})
-        step.reading = domain.reading
+        step.encoding = domain.encoding
         step.operation = IN_WIDE_RANGES if domain.size > 8 else IN_RANGES
         step.width = domain.size if domain.size > 8 else 8
         step.count = <uint32_t>len(ranges)
@@ -393,19 +393,19 @@ cdef uint64_t read_key(Step *step, const Place *place) noexcept nogil:
     cdef float single
     cdef double number
     cdef uint32_t seconds
-    if step.reading == SIGNED:
+    if step.encoding == SIGNED:
         shift = 64 - 8 * <int>place.size
         return (<uint64_t>(<int64_t>(le(place.data, place.size) << shift) >> shift)) ^ SIGN
-    if step.reading == UNSIGNED:
+    if step.encoding == UNSIGNED:
         return le(place.data, place.size)
-    if step.reading == BIG_ENDIAN:
+    if step.encoding == BIG_ENDIAN:
         return big_endian(place.data, place.size)
-    if step.reading == YEAR:
+    if step.encoding == YEAR:
         return 1900 + place.data[0] if place.data[0] else 0
-    if step.reading == FLOAT:
+    if step.encoding == FLOAT:
         memcpy(&single, place.data, 4)
         return double_key(single)
-    if step.reading == DOUBLE:
+    if step.encoding == DOUBLE:
         memcpy(&number, place.data, 8)
         return double_key(number)
     seconds = <uint32_t>big_endian(place.data, 4)

@@ -9,7 +9,8 @@ from typing import Protocol
 from ..protocol.errors import SluiceError, UnknownDestinationError
 from .caller import Caller, caller
 from .capacity import warn_of_shortages
-from .config import Configuration, Stamp
+from .config import Configuration
+from .stamp import Stamp
 
 logger = logging.getLogger(__name__)
 

@@ -42,6 +42,7 @@ def add_commands(commands: Any) -> None:
 def check_command(options: Any) -> int:
     """Verify configuration and sources."""
     from ..capacity import find_shortages
+    from ..config.warnings import find_warnings, of_outputs
     from ..http.auth import require_safe_server
     from ..outputs.registry import doubts, examine
     from ..tcp.serve import bypass
@@ -51,8 +52,8 @@ def check_command(options: Any) -> int:
     configuration = Configuration(options.conf, os.environ)
     server = configuration.server
     findings = Findings(out)
-    wrong = configuration.of_outputs().unknown
-    for warning in configuration.warnings():
+    wrong = of_outputs(configuration).unknown
+    for warning in find_warnings(configuration):
         (findings.wrong if warning in wrong else findings.note)("configuration", warning)
     try:
         require_safe_server(server)

@@ -10,7 +10,7 @@ from rich.text import Text
 from ...instance.config import DESTINATION_NAME
 from ...instance.files import open_private
 from ...protocol.errors import ConfigError
-from ..config import NAMES_HAVE
+from ..config.settings import NAMES_HAVE
 from .common import DIRECTORIES, add_command, out
 
 TEMPLATE = "example"

@@ -74,16 +74,18 @@ def migrate_command(options: Any) -> int:
 
 
 def _examine_server(configuration: Configuration, findings: Findings) -> None:
+    from ..config.warnings import find_warnings, missing, of_outputs, understood
+
     server = configuration.server
     if not configuration.destinations():
         findings.wrong(configuration.main_file, "canal.destinations is empty, and no folder has an instance.properties")
-    for file, keys in configuration.understood().items():
+    for file, keys in understood(configuration).items():
         findings.good(file, f"{len(keys)} keys are understood: {grouped(keys)}")
-    missing = [*configuration.missing(), *configuration.of_outputs().unknown]
-    for text in missing:
+    wrong = [*missing(configuration), *of_outputs(configuration).unknown]
+    for text in wrong:
         findings.wrong("configuration", text)
-    for warning in configuration.warnings():
-        if warning not in missing:
+    for warning in find_warnings(configuration):
+        if warning not in wrong:
             findings.note("configuration", warning)
     ports = [f"{server.http_host}:{server.http_port} for HTTP"]
     if server.serves_tcp:

@@ -48,6 +48,7 @@ def serve_command(options: Any) -> int:
     """Run the server, or the processes that are it."""
     import logging
 
+    from ..config.warnings import find_warnings
     from ..logging import configure_logging
     from ..logins import LoginLimiter, make_table
     from ..process import run, run_processes
@@ -62,7 +63,7 @@ def serve_command(options: Any) -> int:
         logger.info("sluice %s serves %s (all calls: %s/docs)", __version__, url, url)
 
     if configuration.share == ALL:
-        for warning in configuration.warnings():
+        for warning in find_warnings(configuration):
             logger.warning("%s", warning)
     if options.processes > 1:
         logins = make_table()

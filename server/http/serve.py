@@ -10,11 +10,12 @@ from pathlib import Path
 
 import uvicorn
 
-from ..config import ServerConfig, stamp_of
+from ..config import ServerConfig
 from ..embedded import EmbeddedServer
 from ..logins import LoginLimiter
 from ..metrics import Metrics
 from ..network import address_text, listen
+from ..stamp import stamp_of
 from ..waiting import STOP_SECONDS, Stopping
 from .app import create_app
 from .auth import require_safe_server

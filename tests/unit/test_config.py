@@ -14,7 +14,10 @@ from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.instance.zones import offsets_of
 from sluice.login.ssl_mode import SslMode
 from sluice.protocol.errors import ConfigError, FencedError, UnknownDestinationError
-from sluice.server.config import KEYS, Configuration, ServerConfig, expand
+from sluice.server.config import Configuration, ServerConfig
+from sluice.server.config.keys import KEYS
+from sluice.server.config.settings import expand
+from sluice.server.config.warnings import find_warnings, understood
 from sluice.server.processes import Share
 from tests.canal import stored
 
@@ -343,7 +346,7 @@ def test_among_other_servers_each_is_known_by_its_address(conf: Conf, settings: 
 
 def test_an_unknown_key_is_named_with_its_place_and_the_nearest_known_one(conf: Conf) -> None:
     conf.write("example/instance.properties", SOURCE + "canal.instance.filter.regexp = shop\\\\..*\n")
-    (warning,) = conf.read().warnings()
+    (warning,) = find_warnings(conf.read())
     assert warning.endswith(
         "example/instance.properties:5: canal.instance.filter.regexp is unknown; is canal.instance.filter.regex meant?"
     )
@@ -355,16 +358,16 @@ def test_a_mistake_in_a_key_of_a_group_without_effect_is_named_where_the_right_o
         "canal.serverMode = kafka\nkafka.bootstrap.servers = b:9092\ncanal.mq.partitiionHash = x:id\n",
     )
     conf.write("example/instance.properties", SOURCE)
-    (warning,) = conf.read().warnings()
+    (warning,) = find_warnings(conf.read())
     assert warning.endswith("canal.properties:3: canal.mq.partitiionHash is unknown; is canal.mq.partitionHash meant?")
     conf.write("canal.properties", "canal.mq.partitiionHash = x:id\n")
-    (warning,) = conf.read().warnings()
+    (warning,) = find_warnings(conf.read())
     assert warning.startswith("without effect here")
 
 
 def test_what_is_off_is_not_said_to_be_without_effect(conf: Conf) -> None:
     conf.write("canal.properties", "canal.instance.memory.rawEntry = false\ncanal.mq.flatMessage = False\n")
-    assert conf.read().warnings() == []
+    assert find_warnings(conf.read()) == []
 
 
 def test_variables_that_kubernetes_sets_for_a_service_are_not_settings(conf: Conf) -> None:
@@ -382,7 +385,7 @@ def test_variables_that_kubernetes_sets_for_a_service_are_not_settings(conf: Con
     }
     read = conf.read(set_by_kubernetes | {"SLUICE_INSTANCE_MASTER_ADDRESS": "db:3306", "SLUICE_WRONG": "1"})
     assert (read.server.tcp_port, read.server.http_port) == (11111, 11180)
-    warnings = [it for it in read.warnings() if "SLUICE_" in it]
+    warnings = [it for it in find_warnings(read) if "SLUICE_" in it]
     assert [it.partition(":")[0] for it in warnings] == [
         "environment variable SLUICE_HTTP_PORT is ignored",
         "environment variable SLUICE_PORT is ignored",
@@ -396,7 +399,7 @@ def test_variables_that_kubernetes_sets_for_a_service_are_not_settings(conf: Con
 
 
 def test_an_unknown_variable_is_named_with_the_nearest_known_one(conf: Conf) -> None:
-    assert conf.read({"SLUICE_HTTP_PROT": "1", "SLUICE_HTTP_PORT": "2", "HOME": "/"}).warnings() == [
+    assert find_warnings(conf.read({"SLUICE_HTTP_PROT": "1", "SLUICE_HTTP_PORT": "2", "HOME": "/"})) == [
         "environment variable SLUICE_HTTP_PROT is unknown; is SLUICE_HTTP_PORT meant?"
     ]
 
@@ -404,14 +407,14 @@ def test_an_unknown_variable_is_named_with_the_nearest_known_one(conf: Conf) -> 
 def test_what_names_a_file_with_a_secret_is_not_unknown(conf: Conf) -> None:
     conf.write("example/instance.properties", SOURCE + "canal.instance.tsdb.dbPasswordFile = /run/db\n")
     read = conf.read({"SLUICE_INSTANCE_DB_PASSWORD_FILE": "/run/db", "SLUICE_PASSWD_FIEL": "", "SLUICE_TOKEN_FILE": ""})
-    assert [it for it in read.warnings() if "unknown" in it] == [
+    assert [it for it in find_warnings(read) if "unknown" in it] == [
         "environment variable SLUICE_PASSWD_FIEL is unknown; is SLUICE_PASSWD_FILE meant?"
     ]
 
 
 def test_a_key_that_a_placeholder_names_is_not_unknown(conf: Conf) -> None:
     conf.write("canal.properties", "my.host = db\ncanal.instance.master.address = ${my.host}:3306\n")
-    assert conf.read().warnings() == []
+    assert find_warnings(conf.read()) == []
 
 
 def test_keys_of_canal_without_effect_are_one_warning_for_each_reason(conf: Conf) -> None:
@@ -419,7 +422,7 @@ def test_keys_of_canal_without_effect_are_one_warning_for_each_reason(conf: Conf
         "canal.properties",
         "canal.mq.flatMessage = true\nkafka.acks = all\ncanal.instance.tsdb.snapshot.interval = 24\ncanal.user =\n",
     )
-    queues, history = conf.read().warnings()
+    queues, history = find_warnings(conf.read())
     assert queues.startswith("without effect here: they are for canal.serverMode = kafka, or for queues that")
     assert queues.endswith("canal.properties: canal.mq.flatMessage (line 1), kafka.acks (line 2)")
     assert "canal.instance.tsdb.snapshot.interval (line 3)" in history
@@ -523,20 +526,20 @@ def test_canals_own_files_can_be_used_and_no_key_of_theirs_is_unknown(conf: Conf
     assert config.filter_regex == r".*\..*"
     assert config.filter_black_regex == r"mysql\.slave_.*"
     assert config.meta == "file"
-    warnings = configuration.warnings()
+    warnings = find_warnings(configuration)
     assert [warning for warning in warnings if not warning.startswith("without effect here: ")] == []
     reasons = [warning.partition(". In ")[0] for warning in warnings]
     assert len(set(reasons)) == len(reasons), "a line each"
     assert all(": " in reason.removeprefix("without effect here: ") for reason in reasons), "and what to do instead"
-    understood = configuration.understood()[f"{conf.folder}/canal.properties"]
-    assert "canal.instance.global.mode" in understood
-    assert "canal.instance.tsdb.spring.xml" not in understood
+    keys = understood(configuration)[f"{conf.folder}/canal.properties"]
+    assert "canal.instance.global.mode" in keys
+    assert "canal.instance.tsdb.spring.xml" not in keys
     assert not any(key in warning for warning in warnings for key in ("global.mode (", "global.spring.xml ("))
 
 
 def test_a_time_in_seconds_is_noticed(conf: Conf) -> None:
     conf.write("example/instance.properties", SOURCE + "canal.instance.master.timestamp = 1700000000\n")
-    (warning,) = conf.read().warnings()
+    (warning,) = find_warnings(conf.read())
     assert warning == (
         "example: canal.instance.master.timestamp = 1700000000 is in 1970, for it counts milliseconds; is 1700000000000"
         " meant?"
@@ -559,7 +562,7 @@ def test_canals_own_folder_may_have_any_name(conf: Conf) -> None:
 
 def test_changes_that_a_queue_would_get_wait_for_a_client(conf: Conf) -> None:
     conf.write("canal.properties", "canal.serverMode = rocketMQ\n")
-    (warning,) = conf.read().warnings()
+    (warning,) = find_warnings(conf.read())
     assert "canal.serverMode = rocketmq: of message queues there is Kafka only, and nothing is lost" in warning
 
 
@@ -577,13 +580,13 @@ def test_a_destination_of_several_sources_keeps_no_other_from_starting(conf: Con
 
 def test_an_address_that_other_hosts_cannot_reach_is_a_warning(conf: Conf) -> None:
     conf.write("canal.properties", "canal.zkServers = zk:2181\n")
-    (warning,) = conf.read().warnings()
+    (warning,) = find_warnings(conf.read())
     assert "others know this server as 127.0.0.1:11111" in warning
 
 
 def test_a_key_of_the_server_in_a_destinations_file_is_a_warning(conf: Conf) -> None:
     conf.write("example/instance.properties", SOURCE + "sluice.http.port = 80\n")
-    (warning,) = conf.read().warnings()
+    (warning,) = find_warnings(conf.read())
     assert warning.endswith(":5: sluice.http.port has an effect in canal.properties only")
 
 
@@ -613,17 +616,17 @@ def test_a_password_that_protects_nothing_is_an_error(conf: Conf, lines: str, co
 @pytest.mark.parametrize("password", ["canal", "admin", "123456"])
 def test_a_password_that_everybody_knows_is_a_warning(conf: Conf, password: str) -> None:
     conf.write("canal.properties", f"canal.passwd = {stored(password).upper()}\n")
-    (warning,) = conf.read().warnings()
+    (warning,) = find_warnings(conf.read())
     assert f"that of the password {password}, which is in Canal's own files" in warning
 
 
 def test_a_time_zone_with_daylight_saving_is_a_warning(conf: Conf) -> None:
     conf.write("example/instance.properties", SOURCE + "sluice.instance.timeZone = Europe/Berlin\n")
-    (warning,) = conf.read().warnings()
+    (warning,) = find_warnings(conf.read())
     assert warning.startswith("example: TIMESTAMP values are written in Europe/Berlin, which has daylight saving")
     for zone in ("UTC", "Asia/Shanghai", "+08:00"):
         conf.write("example/instance.properties", SOURCE + f"sluice.instance.timeZone = {zone}\n")
-        assert conf.read().warnings() == []
+        assert find_warnings(conf.read()) == []
 
 
 def test_settings_of_the_command_line_win(conf: Conf) -> None:
@@ -646,7 +649,7 @@ def test_the_kind_of_source_is_mysql_unless_another_is_given(conf: Conf, given: 
     config = conf.read().instance("example")
     assert isinstance(config, MysqlConfig)
     assert config.source == "mysql"
-    assert conf.read().warnings() == []
+    assert find_warnings(conf.read()) == []
 
 
 def test_an_unknown_kind_of_source_is_refused_with_key_and_place(conf: Conf) -> None:

@@ -13,7 +13,9 @@ from sluice.instance.properties import Lookup, Property, parse_properties, read_
 from sluice.instance.settings import Settings
 from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.protocol.errors import ConfigError
-from sluice.server.config import KEYS, Configuration, ServerConfig
+from sluice.server.config import Configuration, ServerConfig
+from sluice.server.config.keys import KEYS
+from sluice.server.config.warnings import find_warnings, understood
 
 SOURCE = {"canal.instance.master.address": "127.0.0.1:3306", "canal.instance.dbUsername": "cdc"}
 
@@ -68,8 +70,8 @@ VALUES = {
 def understand(folder: Path, environ: dict[str, str]) -> None:
     """Do with a configuration all that needs no network."""
     configuration = Configuration(folder, environ)
-    configuration.warnings()
-    configuration.understood()
+    find_warnings(configuration)
+    understood(configuration)
     configuration.check()
     assert len(configuration.server.names) <= 10_000
 

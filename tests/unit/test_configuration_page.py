@@ -9,7 +9,9 @@ from scripts import generate_configuration
 from sluice.instance.config import InstanceConfig
 from sluice.instance.properties import read_properties
 from sluice.instance.sources.mysql.config import BinlogConfig, MysqlConfig
-from sluice.server.config import KEYS, Configuration, ServerConfig
+from sluice.server.config import Configuration, ServerConfig
+from sluice.server.config.keys import KEYS
+from sluice.server.config.warnings import find_warnings
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -36,7 +38,7 @@ def test_every_setting_stands_under_a_heading(model: type[ServerConfig]) -> None
 def test_the_shipped_files_can_be_used_and_have_no_key_without_effect() -> None:
     configuration = Configuration(CONF, {"SLUICE_INSTANCE_TIME_ZONE": "UTC"})
     assert configuration.destinations() == ["example"]
-    assert configuration.warnings() == []
+    assert find_warnings(configuration) == []
     configuration.check()
 
 

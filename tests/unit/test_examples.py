@@ -67,6 +67,7 @@ from sluice.protocol.canal.rows import decode_rows
 from sluice.protocol.errors import ConfigError
 from sluice.server.cli.command import argument_parser
 from sluice.server.config import Configuration
+from sluice.server.config.warnings import find_warnings
 from sluice.server.embedded import EmbeddedServer
 
 file = Path("conf/lines.000001")
@@ -78,7 +79,7 @@ file = Path("conf/lines.000001")
 )
 configuration = Configuration(Path("conf"), {})
 configuration.check()
-print(*configuration.warnings(), sep="\\n")
+print(*find_warnings(configuration), sep="\\n")
 
 async def read(text):
     with file.open("a") as writer:
@@ -115,6 +116,7 @@ import asyncio, json
 from pathlib import Path
 
 from sluice.server.config import Configuration
+from sluice.server.config.warnings import find_warnings
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.outputs.outputs import Outputs
 from sluice.server.outputs.registry import doubts, make

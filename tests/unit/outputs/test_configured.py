@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException, Producer
 from sluice.instance.properties import Property
 from sluice.protocol.errors import ConfigError
 from sluice.server.config import Configuration
+from sluice.server.config.warnings import find_warnings, of_outputs
 from sluice.server.outputs.kafka.checks import rules_of
 from sluice.server.outputs.kafka.settings import KafkaSettings
 from sluice.server.outputs.kafka.translation import FIXED, SAME, translate
@@ -94,8 +95,8 @@ def test_canals_own_files_for_kafka_make_one_output_a_destination(conf: Conf) ->
     assert rules_of(output)[:5] == ("orders", "", 0, 3, r".*\..*:id")
     assert not configuration.server.serves_tcp
     configuration.check()
-    assert [it for it in configuration.warnings() if "unknown" in it] == []
-    unknown, (unlike,) = configuration.of_outputs()
+    assert [it for it in find_warnings(configuration) if "unknown" in it] == []
+    unknown, (unlike,) = of_outputs(configuration)
     assert unknown == []
     assert unlike == (
         f"{conf.folder}/canal.properties:19: kafka.retries is not followed: it is always for ever: nothing is left out"
@@ -171,7 +172,7 @@ def test_a_destination_can_have_several_outputs_with_settings_of_their_own(conf:
     timeouts = [translate(it.library, conf.folder).settings["request.timeout.ms"] for it in (a, b)]
     assert timeouts == ["5000", "9000"]
     assert translate(a.library, conf.folder).secrets == ["secret"]
-    assert configuration.warnings() == []
+    assert find_warnings(configuration) == []
     assert configuration.server.serves_tcp
 
 
@@ -302,7 +303,7 @@ def test_a_key_that_no_output_reads_is_named(conf: Conf) -> None:
     )
     main, own = f"{conf.folder}/canal.properties", f"{conf.folder}/shop/instance.properties"
     nobodys = "is unknown to Java's producer and to librdkafka"
-    assert conf.read().of_outputs().unknown == [
+    assert of_outputs(conf.read()).unknown == [
         f"{own}:5: sluice.output.mq.topik is unknown; is sluice.output.mq.topic meant?",
         f"{main}:3: kafka.bootstrap.server {nobodys}; is kafka.bootstrap.servers meant?",
     ]
@@ -310,7 +311,7 @@ def test_a_key_that_no_output_reads_is_named(conf: Conf) -> None:
 
 def test_without_an_output_settings_of_kafka_are_said_to_have_no_effect(conf: Conf) -> None:
     conf.write("canal.destinations = shop\nkafka.acks = 1\n")
-    (warning,) = conf.read().warnings()
+    (warning,) = find_warnings(conf.read())
     assert "they are for canal.serverMode = kafka" in warning
 
 

@@ -32,6 +32,11 @@ def setting(
     return Field(default, alias=key, json_schema_extra=extra, **constraints)
 
 
+def names(value: Any) -> Any:
+    """Return the names that a text lists, separated by commas, and any other value unchanged."""
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
 LONGEST_VALUE: Final = 1 << 20
 """Characters that a value may have: filters name many tables."""
 LONGEST_COMPLAINT: Final = 2000

@@ -20,6 +20,8 @@ from sluice.instance.sources.kinds import CONFIGS
 from sluice.instance.sources.mysql.config import BinlogConfig
 from sluice.server.canal_keys import WITHOUT_EFFECT
 from sluice.server.config import ServerConfig
+from sluice.server.front import FrontConfig
+from sluice.server.fronts import FRONTS
 from sluice.server.outputs.forms.settings import RecordSettings
 from sluice.server.outputs.kafka.settings import KafkaSettings
 from sluice.server.outputs.settings import OutputNames, OutputSettings
@@ -65,7 +67,10 @@ Environment: `SLUICE_KAFKA_SASL_PASSWORD` is `kafka.sasl.password`.
 def page() -> str:
     """Return the text of the page."""
     parts = [HEAD]
-    parts += ["\n## The server (`canal.properties`)\n", *sections(ServerConfig)]
+    server = sections(ServerConfig)
+    own = server.index("\n### Several servers\n")
+    fronts = [*sections(FrontConfig), *(part for front in FRONTS for part in sections(front))]
+    parts += ["\n## The server (`canal.properties`)\n", *server[:own], *fronts, *server[own:]]
     parts += ["\n## A destination (`instance.properties`)\n", *sections(InstanceConfig)]
     for config in CONFIGS.values():
         title = f"{config.source_title} as the source of a destination (`instance.properties`)"
@@ -91,12 +96,15 @@ def page() -> str:
 
 
 def sections(model: type[Settings]) -> list[str]:
-    """Return the settings of a model, without those of its base, under the headings that its source has as comments."""
+    """Return the settings that a model describes, without those of its base, under its headings.
+
+    The headings are comments in its source.
+    """
     parts = []
     headings = headings_of(model)
-    inherited = {name for base in model.__bases__ for name in getattr(base, "model_fields", ())}
+    inherited = {key for base in model.__bases__ for key in getattr(base, "fields_by_key", dict)()}
     for name, field in model.model_fields.items():
-        if name in inherited:
+        if field.alias in inherited or not field.description:
             continue
         if name in headings:
             parts.append(f"\n### {headings[name]}\n")

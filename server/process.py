@@ -1,4 +1,4 @@
-"""The running server: destinations, the watch over their folder, the HTTP API, Canal's protocol."""
+"""The running server: destinations, the watch over their folder, and the fronts that serve clients."""
 
 import asyncio
 import contextlib
@@ -6,24 +6,25 @@ import ctypes
 import gc
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 
 from ..instance.sources.registry import make_parser
 from ..protocol.errors import ConfigError, SluiceError
 from .capacity import warn_of_shortages
-from .config import Configuration, ServerConfig
+from .config import Configuration
 from .embedded import EmbeddedServer
+from .front import FrontConfig
+from .fronts import require_safe
 from .ha.cluster import Cluster, Identity
-from .http.auth import require_safe_server
-from .http.serve import serve as serve_http
 from .logins import LoginLimiter
 from .metrics import Metrics
 from .outputs.outputs import Outputs
 from .outputs.registry import make
 from .processes import ALL, supervise
+from .resources import Resources
 from .scan import Scanner
-from .tcp.serve import require_safe_binding as require_safe_port
-from .tcp.serve import serving as serving_tcp
+from .serving import serving
 from .waiting import Stopping
 
 logger = logging.getLogger(__name__)
@@ -38,12 +39,8 @@ GROUP_SECONDS = 5.0
 """That ZooKeeper may take to say the name of the servers that share it."""
 
 
-async def run(
-    configuration: Configuration,
-    listening: Callable[[str], None] | None = None,
-    limiter: LoginLimiter | None = None,
-) -> None:
-    """Run until SIGINT or SIGTERM; ``listening`` is called with the URL of the API, ``limiter`` counts failed logins.
+async def run(configuration: Configuration, logins: LoginLimiter) -> None:
+    """Run until SIGINT or SIGTERM; ``logins`` counts failed logins.
 
     A source that cannot be reached is not an error here: its destination tries again and says so in its state. Raises
     ConfigError, before anything is started, when files have mistakes, or when no destination can start; OSError when a
@@ -53,12 +50,6 @@ async def run(
     names = configuration.destinations()
     if configuration.share == ALL:  # else it is checked before the processes are started
         await asyncio.to_thread(require_startable, configuration)
-
-    def ready(url: str) -> None:
-        gc.collect()
-        gc.freeze()  # what is loaded by now stays: looking through it was a sixth of a busy server's time
-        if listening is not None:
-            listening(url)
 
     embedded = EmbeddedServer(configuration.instance, make_parser)
     embedded.companions = make_outputs(configuration, embedded)
@@ -76,11 +67,18 @@ async def run(
         if configuration.server.auto_scan:
             scanning = asyncio.create_task(scanner.run(), name="scan")
             stack.callback(scanning.cancel)
-        await serve(embedded, configuration.server, stopping, ready, limiter)
+        resources = Resources(embedded, Metrics(embedded), stopping, logins)
+        await serve(configuration.fronts, resources, _keep_loaded)
+
+
+def _keep_loaded(_addresses: object) -> None:
+    """Let no collection of garbage look through what is loaded by now: that was a sixth of a busy server's time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _stopped_by_signals() -> Stopping:
-    """Let SIGINT and SIGTERM end this task while it starts; what serves HTTP handles them once it does.
+    """Let SIGINT and SIGTERM end this task while it starts; `_announced_by_signals` handles them once it serves.
 
     Python would raise KeyboardInterrupt wherever it is: in a callback of the loop, or of a library, it would be lost.
     """
@@ -96,6 +94,24 @@ def _stopped_by_signals() -> Stopping:
     return stopping
 
 
+@contextlib.contextmanager
+def _announced_by_signals(stopping: Stopping) -> Iterator[None]:
+    """Announce the stop at SIGINT and SIGTERM while the block runs.
+
+    Another SIGTERM after it changes nothing: a supervisor and what has started that may both send one.
+    """
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.announce)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
 async def run_processes(configuration: Configuration, commands: Sequence[Sequence[str]], files: Sequence[int]) -> None:
     """Run the processes of a server, which inherit some files, until SIGINT or SIGTERM. Raises ConfigError as `run`."""
     await asyncio.to_thread(require_startable, configuration)
@@ -108,8 +124,7 @@ def require_startable(configuration: Configuration) -> None:
     if not configuration.destinations() and not configuration.server.auto_scan:
         raise ConfigError(f"{configuration.main_file}: canal.destinations is empty, so there is nothing to serve")
     configuration.check()
-    require_safe_server(configuration.server)
-    require_safe_port(configuration.server)
+    require_safe(configuration.fronts)
 
 
 def keep_freed_memory() -> None:
@@ -126,11 +141,11 @@ def keep_freed_memory() -> None:
 def make_cluster(configuration: Configuration, embedded: EmbeddedServer) -> Cluster:
     """Make this server one of those that share their destinations over ZooKeeper."""
     config = configuration.server
-    host, port = config.address
+    host, port = configuration.addresses.address
     return Cluster(
         config.zk_servers,
         config.session_timeout,
-        Identity(f"{host}:{port}", config.url),
+        Identity(f"{host}:{port}", configuration.addresses.url),
         embedded,
         configuration.instance,
     )
@@ -160,23 +175,22 @@ async def _taking_part(cluster: Cluster) -> AsyncIterator[None]:
 
 
 async def serve(
-    embedded: EmbeddedServer,
-    config: ServerConfig,
-    stopping: Stopping,
-    listening: Callable[[str], None] | None = None,
-    limiter: LoginLimiter | None = None,
+    fronts: Iterable[FrontConfig],
+    resources: Resources,
+    listening: Callable[[Mapping[type[FrontConfig], str]], None],
 ) -> None:
-    """Serve HTTP and Canal's clients until SIGINT or SIGTERM, then stop within 5 s: calls answered, cursors saved.
+    """Serve clients until SIGINT or SIGTERM, then stop within 5 s: calls answered, cursors saved.
 
-    ``listening`` is called with the URL of the API once all sockets are open. The destinations are stopped in any case.
-    Raises ConfigError when the server may not listen where it is told to, OSError when it cannot.
+    ``listening`` is called with the addresses once all sockets are open. The destinations are stopped in any case.
+    Raises as `serving`.
     """
-    metrics = Metrics(embedded)
     try:
-        async with serving_tcp(embedded, config, metrics, stopping):
-            await serve_http(embedded, config, metrics, stopping, listening, limiter)
+        with _announced_by_signals(resources.stopping):
+            async with serving(fronts, resources) as addresses:
+                listening(addresses)
+                await resources.stopping.wait()
     finally:
-        await embedded.close()
+        await resources.embedded.close()
 
 
 async def _start(embedded: EmbeddedServer, names: list[str], *, some: bool) -> None:

@@ -35,6 +35,11 @@ class Stopping:
         finally:
             self.listeners.discard(waiter)
 
+    async def wait(self) -> None:
+        """Return when the stop is announced."""
+        with self.waiter() as waiter:
+            await waiter.wait(asyncio.Event().wait())
+
     def announce(self) -> None:
         """End all waiting, now and from now on."""
         self.set = True

@@ -41,12 +41,10 @@ def add_commands(commands: Any) -> None:
 
 def check_command(options: Any) -> int:
     """Verify configuration and sources."""
+    from .. import fronts
     from ..capacity import find_shortages
     from ..config.warnings import find_warnings, of_outputs
-    from ..http.auth import require_safe_server
     from ..outputs.registry import doubts, examine
-    from ..tcp.serve import bypass
-    from ..tcp.serve import require_safe_binding as require_safe_port
     from .saved import as_read, require_zookeeper
 
     configuration = Configuration(options.conf, os.environ)
@@ -55,17 +53,14 @@ def check_command(options: Any) -> int:
     wrong = of_outputs(configuration).unknown
     for warning in find_warnings(configuration):
         (findings.wrong if warning in wrong else findings.note)("configuration", warning)
-    try:
-        require_safe_server(server)
-    except ConfigError as error:
-        findings.wrong("HTTP API", error)
-    try:
-        require_safe_port(server)
-    except ConfigError as error:
-        findings.wrong("Canal's port", error)
-    if warning := bypass(server):
-        findings.note("Canal's port", warning)
-    _report_unlimited(server, findings)
+    for front in fronts.served(configuration.fronts):
+        try:
+            fronts.require_safe([front])
+        except ConfigError as error:
+            findings.wrong(front.title, error)
+        for doubt in fronts.doubts([front]):
+            findings.note(front.title, doubt)
+    _report_unlimited(configuration, findings)
     if silence := try_zookeeper(server):
         findings.wrong("ZooKeeper", silence)
     names = options.destinations or configuration.destinations()
@@ -91,11 +86,12 @@ def check_command(options: Any) -> int:
     return 0 if findings.healthy else NO
 
 
-def _report_unlimited(server: ServerConfig, findings: Findings) -> None:
+def _report_unlimited(configuration: Configuration, findings: Findings) -> None:
     """Name the tokens and users that reach the clients of all others, as those made before they had clients do."""
     from ..credentials import Credentials
+    from ..http.config import HttpConfig
 
-    credentials = Credentials(server.http_credentials)
+    credentials = Credentials(configuration.addresses.front(HttpConfig).credentials)
     what = "reaches every client of its destinations, but those of outputs"
     for identity, token in credentials.tokens.items():
         if token.is_unlimited and token.name not in credentials.users:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...protocol.errors import ConfigError
-from ..config import Configuration, ServerConfig
+from ..config import Configuration
 from .common import add_command, add_conf, add_group, log, out, positive
 
 if TYPE_CHECKING:
@@ -135,12 +135,12 @@ def client_ids(text: str) -> "IdRanges":
 
 def token_create_command(options: Any) -> int:
     """Make a token."""
-    server, lifetime = _server(options), timedelta(days=options.days) if options.days else None
-    credentials = _credentials(server)
+    configuration, lifetime = _configuration(options), timedelta(days=options.days) if options.days else None
+    credentials = _credentials(configuration)
     issued = credentials.issue(options.name, _granted(options), lifetime)
     print(issued.text)
     print(f"kept nowhere else; stored as a hash in {credentials.path} under id {issued.id}", file=sys.stderr)
-    _note_bypass(server)
+    _note_doubts(configuration)
     return 0
 
 
@@ -149,7 +149,7 @@ def token_list_command(options: Any) -> int:
     listing = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("id", "name", "scope", "destinations", "clients", "created", "expires"):
         listing.add_column(title, overflow="fold", no_wrap=title == "id")
-    for identity, token in _credentials(_server(options)).tokens.items():
+    for identity, token in _credentials(_configuration(options)).tokens.items():
         expires = f"{token.expires:%Y-%m-%d %H:%M}" if token.expires else "never"
         names = ", ".join(token.destinations)
         created = f"{token.created:%Y-%m-%d %H:%M}"
@@ -162,7 +162,7 @@ def token_limit_command(options: Any) -> int:
     """Limit a token to its clients."""
     from ..credentials import Scope
 
-    credentials = _credentials(_server(options))
+    credentials = _credentials(_configuration(options))
     known = credentials.tokens.get(options.id)
     if known is not None and known.scope is Scope.ADMIN:
         raise ConfigError(f"token {options.id!r} is an administrator's, who may use every client: revoke it instead")
@@ -175,7 +175,7 @@ def token_limit_command(options: Any) -> int:
 
 def token_revoke_command(options: Any) -> int:
     """Revoke a token."""
-    if not _credentials(_server(options)).revoke(options.id):
+    if not _credentials(_configuration(options)).revoke(options.id):
         raise ConfigError(f"there is no token {options.id!r}; sluice token list shows the ids")
     out.print(f"revoked {options.id}")
     return 0
@@ -183,21 +183,21 @@ def token_revoke_command(options: Any) -> int:
 
 def user_set_command(options: Any) -> int:
     """Add a user, or give one another password."""
-    server = _server(options)
+    configuration = _configuration(options)
     password = getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
     if not password:
         raise ConfigError("the password is empty; type one, or send it to the standard input")
     if sys.stdin.isatty() and getpass("Again: ") != password:
         raise ConfigError("the two passwords differ; try again")
-    _credentials(server).set_password(options.name, password, _granted(options))
+    _credentials(configuration).set_password(options.name, password, _granted(options))
     out.print(Text(f"{options.name} may get tokens for this password: POST /v1/tokens"))
-    _note_bypass(server)
+    _note_doubts(configuration)
     return 0
 
 
 def user_remove_command(options: Any) -> int:
     """Remove a user."""
-    if not _credentials(_server(options)).remove_user(options.name):
+    if not _credentials(_configuration(options)).remove_user(options.name):
         raise ConfigError(f"there is no user {options.name!r}; sluice user list shows them")
     out.print(Text(f"removed {options.name}"))
     return 0
@@ -208,7 +208,7 @@ def user_list_command(options: Any) -> int:
     listing = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("name", "scope", "destinations", "clients"):
         listing.add_column(title, overflow="fold")
-    for name, user in _credentials(_server(options)).users.items():
+    for name, user in _credentials(_configuration(options)).users.items():
         listing.add_row(Text(name), user.scope, ", ".join(user.destinations), _clients(user))
     out.print(listing if listing.row_count else "no users; add one with sluice user set")
     return 0
@@ -236,18 +236,19 @@ def _clients(grant: "Grant") -> str:
     return show_ranges(grant.clients) or "its own"
 
 
-def _server(options: Any) -> ServerConfig:
-    return Configuration(options.conf, os.environ).server
+def _configuration(options: Any) -> Configuration:
+    return Configuration(options.conf, os.environ)
 
 
-def _credentials(server: ServerConfig) -> "Credentials":
+def _credentials(configuration: Configuration) -> "Credentials":
     from ..credentials import Credentials
+    from ..http.config import HttpConfig
 
-    return Credentials(server.http_credentials)
+    return Credentials(configuration.addresses.front(HttpConfig).credentials)
 
 
-def _note_bypass(server: ServerConfig) -> None:
-    from ..tcp.serve import bypass
+def _note_doubts(configuration: Configuration) -> None:
+    from ..fronts import doubts
 
-    if warning := bypass(server):
-        log.print(f"note: {warning}")
+    for doubt in doubts(configuration.fronts):
+        log.print(f"note: {doubt}")

@@ -75,8 +75,9 @@ def migrate_command(options: Any) -> int:
 
 def _examine_server(configuration: Configuration, findings: Findings) -> None:
     from ..config.warnings import find_warnings, missing, of_outputs, understood
+    from ..fronts import served
+    from ..network import address_text
 
-    server = configuration.server
     if not configuration.destinations():
         findings.wrong(configuration.main_file, "canal.destinations is empty, and no folder has an instance.properties")
     for file, keys in understood(configuration).items():
@@ -87,9 +88,7 @@ def _examine_server(configuration: Configuration, findings: Findings) -> None:
     for warning in find_warnings(configuration):
         if warning not in wrong:
             findings.note("configuration", warning)
-    ports = [f"{server.http_host}:{server.http_port} for HTTP"]
-    if server.serves_tcp:
-        ports.append(f"{server.tcp_host}:{server.tcp_port} for Canal's clients")
+    ports = [f"{address_text((front.host, front.port))} ({front.title})" for front in served(configuration.fronts)]
     findings.good("server", f"would listen on {' and '.join(ports)}")
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ...instance.audit import Change, keep, path_of
 from ...protocol.errors import ConfigError
-from ..config import Configuration, ServerConfig
+from ..config import Configuration
 from ..wording import counted, duration
 from .cluster import in_session, shared
 from .common import NO, add_command, add_conf, add_group, out
@@ -18,6 +18,7 @@ from .common import NO, add_command, add_conf, add_group, out
 if TYPE_CHECKING:
     from ...instance.config import InstanceConfig
     from ...store.cursor import Cursor, StoredClient
+    from ..config.addresses import Addresses
     from ..ha.restore import Candidate, Plan
 
 
@@ -57,7 +58,7 @@ def add_commands(commands: Any) -> None:
 
 def restore_command(options: Any) -> int:
     """Write saved cursors back to ZooKeeper."""
-    server = shared(options)
+    shared(options)
     configuration = Configuration(options.conf, os.environ)
     done = True
     for name in options.destinations or configuration.destinations():
@@ -65,16 +66,16 @@ def restore_command(options: Any) -> int:
         if config.route and options.destinations:
             raise ConfigError(f"{name} is a view of {config.route}, and is restored with it: name {config.route}")
         if config.meta.is_shared and not config.route:
-            done = _restore(server, config, options) and done
+            done = _restore(configuration.addresses, config, options) and done
     return 0 if done else NO
 
 
-def _restore(server: ServerConfig, config: "InstanceConfig", options: Any) -> bool:
+def _restore(addresses: "Addresses", config: "InstanceConfig", options: Any) -> bool:
     """Restore a destination with its views; whether nothing is lost any more."""
     from ..ha.backup import read_all
     from ..ha.restore import plan, write_back
 
-    name = config.destination
+    name, server = config.destination, addresses.server
     backup = read_all(config.file_data_dir, name)
     opened = time.monotonic()
     found = in_session(server, lambda session: plan(session, config, backup))
@@ -83,7 +84,7 @@ def _restore(server: ServerConfig, config: "InstanceConfig", options: Any) -> bo
         return True
     out.print(Text(f"  saved in {config.file_data_dir / name}"))
     clients = _choose(found, overwrite=options.overwrite)
-    if problem := _obstacle(found, "{}:{}".format(*server.address), options):
+    if problem := _obstacle(found, "{}:{}".format(*addresses.address), options):
         out.print(Text(f"  {problem}", style="red"))
         return False
     if options.discard:

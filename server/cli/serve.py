@@ -8,7 +8,6 @@ import sys
 from collections.abc import Coroutine
 from typing import Any
 
-from ... import __version__
 from ..config import Configuration
 from ..processes import ALL, Share
 from .common import add_command, add_conf
@@ -55,12 +54,9 @@ def serve_command(options: Any) -> int:
 
     given = {"insecure": True} if options.insecure else {}
     configuration = Configuration(options.conf, os.environ, options.process, **given)
-    configuration.server.require_processes(options.processes)
+    configuration.addresses.require_processes(options.processes)
     configure_logging(configuration.server.log_level, configuration.server.log_format)
     logger = logging.getLogger("sluice.server")
-
-    def listening(url: str) -> None:
-        logger.info("sluice %s serves %s (all calls: %s/docs)", __version__, url, url)
 
     if configuration.share == ALL:
         for warning in find_warnings(configuration):
@@ -70,7 +66,7 @@ def serve_command(options: Any) -> int:
         _run(run_processes(configuration, _commands(options, logins), [logins]))
     else:
         _prepare(configuration)
-        _run(run(configuration, listening, LoginLimiter(options.logins)))
+        _run(run(configuration, LoginLimiter(options.logins)))
     logger.info("stopped")
     return 0
 

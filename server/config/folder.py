@@ -12,12 +12,15 @@ from ...instance.properties import Lookup, Property, read_properties
 from ...instance.settings import Settings
 from ...instance.sources.kinds import CONFIGS
 from ...protocol.errors import ConfigError, FencedError, FilterError, UnknownDestinationError
+from ..front import FrontConfig
+from ..fronts import FRONTS
 from ..logging import redactor
 from ..outputs.configured import read_outputs
 from ..outputs.registry import complaints
 from ..outputs.settings import Output
 from ..processes import ALL, Share
 from ..stamp import Stamp, stamp_of
+from .addresses import Addresses
 from .keys import INSTANCE_KEYS
 from .settings import NAMES_HAVE, ServerConfig
 
@@ -38,7 +41,8 @@ class Configuration:
     def __init__(self, conf: Path, environ: Mapping[str, str], share: Share = ALL, **given: Any) -> None:
         """Read ``canal.properties`` of the folder ``conf``, or that file itself. Raises ConfigError.
 
-        ``given`` are settings of the server by field name, which win. ``share`` says which of its processes this is.
+        ``given`` are settings of the server and its fronts by field name, which win. ``share`` says which of its
+        processes this is.
         """
         self.main_file = conf / MAIN_FILE if conf.is_dir() else conf
         self.folder = self.main_file.parent
@@ -51,13 +55,22 @@ class Configuration:
         """The files with secrets that were read for each destination."""
         self.properties = read_properties(self.main_file)
         """Of the main file."""
-        given_keys = Lookup(self.properties, environ=environ)(ServerConfig.fields_by_key())
-        self._whole = ServerConfig.fill(given_keys, self.folder, **given)
+        lookup = Lookup(self.properties, environ=environ)
+        settings = _filled((ServerConfig, *FRONTS), lookup, self.folder, given)
+        self.server: ServerConfig = settings[0]
+        self._whole = Addresses(self.server, settings[1:])
+        self._whole.require_known()
         self.share = share
         self._mains: dict[str, str] = {}
         """The destinations that those of the folder are views of, or they themselves, as far as that was read."""
-        self.server = self._whole.of_process(share.number)
-        _hide_secrets(self.server)
+        self.addresses = self._whole.of_process(share.number)
+        for it in settings:
+            _hide_secrets(it)
+
+    @property
+    def fronts(self) -> tuple[FrontConfig, ...]:
+        """What serves clients in this process."""
+        return self.addresses.fronts
 
     def instance_file(self, destination: str) -> Path:
         """Return where the settings of ``destination`` are, or would be."""
@@ -267,6 +280,23 @@ class Configuration:
         secrets = self._secrets.setdefault(destination, set())
         default = {META_KEY: Property("zookeeper", "default with canal.zkServers")} if self.server.zk_servers else {}
         return Lookup(default, _meta_of(beans), self.properties, own, name, environ=self.environ, secrets=secrets)
+
+
+def _filled(
+    models: Iterable[type[Settings]], lookup: Lookup, folder: Path, given: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """Fill several models. Raises one ConfigError with the mistakes in all of them."""
+    filled: list[Settings] = []
+    mistakes: list[str] = []
+    for model in models:
+        own = {name: value for name, value in given.items() if name in model.model_fields}
+        try:
+            filled.append(model.fill(lookup(model.fields_by_key()), folder, **own))
+        except ConfigError as error:
+            mistakes += str(error).splitlines()
+    if mistakes:
+        raise ConfigError("\n".join(dict.fromkeys(mistakes)))
+    return tuple(filled)
 
 
 def _checked(output: Output) -> Output:

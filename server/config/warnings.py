@@ -15,16 +15,9 @@ from ..outputs.configured import RENAMED, possible, takes
 from ..outputs.registry import complaints
 from ..outputs.target import Complaints
 from .folder import MAIN_FILE, SOURCE_KEY, Configuration, kind_of
-from .keys import INSTANCE_KEYS, KEYS
-from .settings import ServerConfig
+from .keys import INSTANCE_KEYS, KEYS, SERVER_KEYS
 
 PLACEHOLDER = re.compile(r"\$\{([^:{}]+)")
-KNOWN_PASSWORDS = {
-    "e3619321c1a937c46a0d8bd1dac39f93b27d4458": "canal",
-    "4acfe3202a5ff5cf467898fc58aab1d615029441": "admin",
-    "6bb4837eb74329105ee4568dda7dc67ed2ca2ad9": "123456",
-}
-"""Passwords that are in Canal's own files, by the SHA-1 of their SHA-1."""
 BEAN_KEY = re.compile(r"canal\.instance\.(?!tsdb\.)[^.]+\.spring\.xml")
 ALIKE = 0.9
 """How much a key of a group without effect has to be like a key with one, to be taken for a mistake."""
@@ -73,7 +66,7 @@ def find_warnings(configuration: Configuration) -> list[str]:
         *warnings,
         *itertools.chain(*of_outputs(configuration)),
         *_variables(configuration.environ, possible(outputs)),
-        *_known_password(configuration),
+        *itertools.chain(*(front.warnings() for front in configuration.fronts)),
         *_unreachable(configuration),
         *_ambiguous_zones(configuration),
         *_doubts(configuration),
@@ -93,7 +86,7 @@ def _unknown(configuration: Configuration, properties: Mapping[str, Property], d
         if key in INSTANCE_KEYS:
             kinds = " or ".join(name for name, config in CONFIGS.items() if key in config.fields_by_key())
             warnings.append(f"{item.origin}: {key} has an effect with {SOURCE_KEY} = {kinds} only")
-        elif key not in ServerConfig.fields_by_key():
+        elif key not in SERVER_KEYS:
             warnings.append(f"{item.origin}: {unknown(key, KEYS)}")
         elif destination is not None:
             warnings.append(f"{item.origin}: {key} has an effect in {MAIN_FILE} only")
@@ -144,7 +137,7 @@ def _output_names(configuration: Configuration) -> set[str]:
 
 
 def _unreachable(configuration: Configuration) -> list[str]:
-    host, port = configuration.server.address
+    host, port = configuration.addresses.address
     if not configuration.server.zk_servers or host not in ("127.0.0.1", "::1", "localhost"):
         return []
     text = (
@@ -152,13 +145,6 @@ def _unreachable(configuration: Configuration) -> list[str]:
         " canal.register.ip, unless all servers and clients are on it"
     )
     return [text]
-
-
-def _known_password(configuration: Configuration) -> list[str]:
-    password = KNOWN_PASSWORDS.get(configuration.server.tcp_passwd.get_secret_value().lower())
-    if password is None:
-        return []
-    return [f"canal.passwd is that of the password {password}, which is in Canal's own files: set another"]
 
 
 def _ambiguous_zones(configuration: Configuration) -> list[str]:

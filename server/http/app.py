@@ -10,14 +10,11 @@ from fastapi.telemetry import TelemetryConfig
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ... import __version__
-from ..config import ServerConfig
 from ..credentials import Credentials
-from ..embedded import EmbeddedServer
-from ..logins import LoginLimiter
-from ..metrics import Metrics
-from ..waiting import Stopping
+from ..resources import Resources
 from . import admin, data, docs, openapi, problems, snapshots
 from .auth import Gate, Guard
+from .config import HttpConfig
 from .context import Context
 from .shortcut import Shortcut
 
@@ -82,16 +79,10 @@ class Observe:
             log.log(level, "%s %s %d %.1f ms", scope["method"], scope["path"], status, seconds * 1000)
 
 
-def create_app(
-    embedded: EmbeddedServer,
-    config: ServerConfig,
-    metrics: Metrics,
-    stopping: Stopping,
-    limiter: LoginLimiter | None = None,
-) -> FastAPI:
-    """Build the HTTP API over ``embedded``. Needs uvicorn as set up by ``sluice.server.http.serve``."""
-    gate = Gate(Credentials(config.http_credentials), config.http_host, limiter, insecure=config.insecure)
-    context = Context(embedded, gate, metrics, stopping)
+def create_app(config: HttpConfig, resources: Resources) -> FastAPI:
+    """Build the HTTP API. Needs uvicorn as set up by ``sluice.server.http.serve``."""
+    gate = Gate(Credentials(config.credentials), config.host, resources.logins, insecure=config.insecure)
+    context = Context(resources.embedded, gate, resources.metrics, resources.stopping)
     app = FastAPI(
         title="Sluice",
         version=__version__,

@@ -1,9 +1,7 @@
-"""Access over HTTP: which calls need a token, how logins are slowed down, and where an open server may listen."""
+"""Access over HTTP: which calls need a token, and how logins are slowed down."""
 
 import asyncio
 import functools
-import pathlib
-import ssl
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,17 +15,15 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from ...protocol.errors import (
-    ConfigError,
     ForbiddenError,
     SluiceError,
     TooManyAttemptsError,
     UnauthorizedError,
 )
 from ..caller import Caller, caller
-from ..config import ServerConfig
 from ..credentials import Credentials, Grant, IssuedToken, Scope, Token
 from ..logins import LoginLimiter, network_of
-from ..network import is_address, is_loopback, refuse_open
+from ..network import is_address, is_loopback
 from . import problems
 
 PARALLEL_LOGINS = 2  # an argon2id hash takes 64 MiB and a core for some 50 ms
@@ -168,44 +164,6 @@ def refuse_browsers_from_elsewhere(request: Request) -> None:
 def _hostname(host_header: str) -> str | None:
     """Return the host that the header of a call names, if any; clients send the same one with every call."""
     return URL(scope={"path": "/", "headers": [(b"host", host_header.encode("latin-1"))]}).hostname
-
-
-def require_safe_server(config: ServerConfig) -> None:
-    """Refuse to serve the API as configured when that is unsafe, or the certificate cannot be used: ConfigError."""
-    require_safe_binding(
-        config.http_host,
-        tls=config.http_tls_cert is not None,
-        credentials=Credentials(config.http_credentials).any,
-        insecure=config.insecure,
-    )
-    if config.http_tls_cert is not None and config.http_tls_key is not None:
-        _require_certificate(config.http_tls_cert, config.http_tls_key)
-
-
-def require_safe_binding(host: str, *, tls: bool, credentials: bool, insecure: bool) -> None:
-    """Refuse to serve the API beyond loopback without credentials and TLS. Raises ConfigError."""
-    refuse_open(
-        host,
-        [name for name, there in (("TLS", tls), ("credentials", credentials)) if not there],
-        insecure=insecure,
-        advice="Set sluice.http.tlsCert and sluice.http.tlsKey, make a token with 'sluice token create'",
-    )
-
-
-def _require_certificate(cert: pathlib.Path, key: pathlib.Path) -> None:
-    """Raise ConfigError unless the files are a certificate and its key."""
-    for name, file in (("sluice.http.tlsCert", cert), ("sluice.http.tlsKey", key)):
-        try:
-            file.read_bytes()
-        except OSError as error:
-            raise ConfigError(f"{name}: cannot read {file}: {error.strerror}") from None
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
-    except ssl.SSLError as error:
-        raise ConfigError(
-            f"sluice.http.tlsCert {cert} and sluice.http.tlsKey {key} are not a certificate and its key in PEM: "
-            f"{error.reason or error}"
-        ) from None
 
 
 bearer_scheme = HTTPBearer(auto_error=False, description="A token made by `sluice token` or bought at `/v1/tokens`.")

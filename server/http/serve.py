@@ -5,20 +5,18 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import uvicorn
 
-from ..config import ServerConfig
 from ..embedded import EmbeddedServer
-from ..logins import LoginLimiter
-from ..metrics import Metrics
 from ..network import address_text, listen
+from ..resources import Resources
 from ..stamp import stamp_of
-from ..waiting import STOP_SECONDS, Stopping
+from ..waiting import STOP_SECONDS
 from .app import create_app
-from .auth import require_safe_server
+from .config import HttpConfig
 from .transport import Server
 
 KEEP_ALIVE = 75  # seconds that an idle connection stays open: longer than what consumers sleep between two calls
@@ -28,57 +26,38 @@ RELOAD = 5.0
 logger = logging.getLogger(__name__)
 
 
-async def serve(
-    embedded: EmbeddedServer,
-    config: ServerConfig,
-    metrics: Metrics,
-    stopping: Stopping,
-    listening: Callable[[str], None] | None = None,
-    limiter: LoginLimiter | None = None,
-) -> None:
-    """Serve the HTTP API until SIGINT or SIGTERM; announce the stop then, answer what was called, and end streams.
-
-    ``listening`` is called with the base URL once the socket is open. ``limiter`` counts failed logins. Raises
-    ConfigError when the server may not listen there, OSError when it cannot.
-    """
-    require_safe_server(config)
-    app = create_app(embedded, config, metrics, stopping, limiter)
+@contextlib.asynccontextmanager
+async def serving(config: HttpConfig, resources: Resources) -> AsyncIterator[str]:
+    """Serve the HTTP API while the block runs; gives its URL. See `sluice.server.resources.Serve`."""
     settings = uvicorn.Config(
-        app,
+        create_app(config, resources),
         http="httptools",
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=bool(config.http_proxies),
-        forwarded_allow_ips=list(config.http_proxies),
-        ssl_certfile=config.http_tls_cert,
-        ssl_keyfile=config.http_tls_key,
+        proxy_headers=bool(config.proxies),
+        forwarded_allow_ips=list(config.proxies),
+        ssl_certfile=config.tls_cert,
+        ssl_keyfile=config.tls_key,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=int(STOP_SECONDS) + 1,
     )
-    with listen(config.http_host, config.http_port, "sluice.http.host and sluice.http.port") as sock:
-        if listening is not None:
-            listening(base_url(sock, tls=config.http_tls_cert is not None))
-        server = Server(settings, config, metrics, stopping, STOP_SECONDS)
-        if config.http_tls_cert is None or config.http_tls_key is None:
-            await server.serve([sock])
-            return
+    with listen(config.host, config.port, f"{config.key_of('host')} and {config.key_of('port')}") as sock:
         settings.load()
-        assert settings.ssl is not None
-        async with _renewing(embedded, settings.ssl, config.http_tls_cert, config.http_tls_key):
-            await server.serve([sock])
-
-
-@contextlib.asynccontextmanager
-async def _renewing(embedded: EmbeddedServer, context: ssl.SSLContext, cert: Path, key: Path) -> AsyncIterator[None]:
-    """While the block lasts, give new connections the certificate that the files have."""
-    task = asyncio.create_task(_renew(embedded, context, cert, key), name="renew the certificate")
-    try:
-        yield
-    finally:
-        task.cancel()
+        server = Server(settings, config, resources.metrics, STOP_SECONDS)
+        async with contextlib.AsyncExitStack() as stack:
+            if settings.ssl is not None and config.tls_cert is not None and config.tls_key is not None:
+                renewing = _renew(resources.embedded, settings.ssl, config.tls_cert, config.tls_key)
+                stack.callback(asyncio.create_task(renewing, name="renew the certificate").cancel)
+            running = asyncio.create_task(server.serve([sock]), name="HTTP")
+            running.add_done_callback(lambda _: resources.stopping.announce())  # if it fails, the process ends
+            try:
+                yield base_url(sock, tls=config.tls_cert is not None)
+            finally:
+                server.should_exit = True
+                await running
 
 
 async def _renew(embedded: EmbeddedServer, context: ssl.SSLContext, cert: Path, key: Path) -> None:

@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import logging
-import signal
 import socket
-import threading
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Final
@@ -16,12 +14,11 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from ...protocol.errors import BusyError, SluiceError
-from ..config import ServerConfig
 from ..metrics import Metrics
 from ..network import HIGH_WATER, address_text
-from ..waiting import Stopping
 from . import problems
 from .auth import is_public
+from .config import HttpConfig
 from .errors import BadRequestError, BodyTooLargeError, HeaderTooLargeError, RequestTimeoutError, UrlTooLongError
 
 PIECE: Final = 16 * 1024
@@ -39,23 +36,20 @@ log = logging.getLogger("sluice.http")
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which ends streams and waiting calls when it stops and leaves the loop to its caller."""
+    """uvicorn's server, which leaves the loop and the signals to its caller."""
 
-    def __init__(
-        self, config: uvicorn.Config, limits: ServerConfig, metrics: Metrics, stopping: Stopping, grace: float
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, limits: HttpConfig, metrics: Metrics, grace: float) -> None:
         super().__init__(config)
         self.limits = limits
         self.metrics = metrics
         self.receiving = 0
         """Bytes of bodies that are being received."""
-        self._stopping = stopping
         self._grace = grace
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen on the sockets. uvicorn's own would give a TLS handshake a minute."""
         loop, tls = asyncio.get_running_loop(), self.config.ssl
-        seconds = self.limits.http_header_timeout if tls else None
+        seconds = self.limits.header_timeout if tls else None
         self.servers = [
             await loop.create_server(
                 lambda: Protocol(self), sock=sock, ssl=tls, ssl_handshake_timeout=seconds, backlog=self.config.backlog
@@ -65,8 +59,7 @@ class Server(uvicorn.Server):
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop: end all waiting, leave ``grace`` seconds for answers under way, then cut them off."""
-        self._stopping.announce()
+        """Stop: leave ``grace`` seconds for answers under way, then cut them off."""
         cut = asyncio.get_running_loop().call_later(self._grace, self._cut)
         await super().shutdown(sockets)
         cut.cancel()
@@ -77,21 +70,8 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on SIGINT and SIGTERM. uvicorn would raise them again afterwards, before the cursors are saved.
-
-        Another SIGTERM changes nothing then: a supervisor and what has started that may both send one.
-        """
-        if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
-            yield
-            return
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        self.should_exit |= self._stopping.set  # one came while it started
-        try:
-            yield
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
+        """Leave signals alone. uvicorn would raise them again afterwards, before the cursors are saved."""
+        yield
 
 
 class Protocol(HttpToolsProtocol):
@@ -183,7 +163,7 @@ class Protocol(HttpToolsProtocol):
             self._refuse(cause if isinstance(cause, SluiceError) else BadRequestError(f"This is not HTTP: {error}."))
             return False
         self._kept = 0 if self._progress else self._kept + len(piece)
-        if self._kept > self._limits.http_max_header:
+        if self._kept > self._limits.max_header:
             self._refuse(self._header_too_large())
         return not self._refused
 
@@ -218,8 +198,8 @@ class Protocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         """Take a part of the URL."""
         super().on_url(url)
-        if len(self.url) > self._limits.http_max_url:
-            raise UrlTooLongError(f"The URL has more than {self._limits.http_max_url} bytes (sluice.http.maxUrl).")
+        if len(self.url) > self._limits.max_url:
+            raise UrlTooLongError(f"The URL has more than {self._limits.max_url} bytes (sluice.http.maxUrl).")
         self._measure(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -235,7 +215,7 @@ class Protocol(HttpToolsProtocol):
         """Start to answer, before there is a body."""
         self._progress = True
         public = is_public(httptools.parse_url(self.url).path)
-        self._longest_body = min(SMALL_BODY, self._limits.http_max_body) if public else self._limits.http_max_body
+        self._longest_body = min(SMALL_BODY, self._limits.max_body) if public else self._limits.max_body
         if self._declared > self._longest_body:
             raise self._body_too_large()
         super().on_headers_complete()
@@ -312,13 +292,11 @@ class Protocol(HttpToolsProtocol):
 
     def _measure(self, size: int) -> None:
         self._header += size
-        if self._header > self._limits.http_max_header:
+        if self._header > self._limits.max_header:
             raise self._header_too_large()
 
     def _header_too_large(self) -> HeaderTooLargeError:
-        return HeaderTooLargeError(
-            f"The header has more than {self._limits.http_max_header} bytes (sluice.http.maxHeader)."
-        )
+        return HeaderTooLargeError(f"The header has more than {self._limits.max_header} bytes (sluice.http.maxHeader).")
 
     def _body_too_large(self) -> BodyTooLargeError:
         return BodyTooLargeError(f"The body has more than {self._longest_body} bytes (sluice.http.maxBody).")
@@ -338,7 +316,7 @@ class Protocol(HttpToolsProtocol):
 
     def _time_left(self) -> float:
         limits = self._limits
-        seconds = limits.http_header_timeout if self._in_header else limits.http_request_timeout
+        seconds = limits.header_timeout if self._in_header else limits.request_timeout
         return self._begun + seconds - self.loop.time()
 
     def _check_time(self) -> None:
@@ -348,9 +326,9 @@ class Protocol(HttpToolsProtocol):
         if self._time_left() > 0.001:
             self._watch()
         elif self._in_header:
-            self._refuse(RequestTimeoutError(f"The header was not there after {self._limits.http_header_timeout:g} s."))
+            self._refuse(RequestTimeoutError(f"The header was not there after {self._limits.header_timeout:g} s."))
         else:
-            self._refuse(RequestTimeoutError(f"The body was not there after {self._limits.http_request_timeout:g} s."))
+            self._refuse(RequestTimeoutError(f"The body was not there after {self._limits.request_timeout:g} s."))
 
     # --- refusal -----------------------------------------------------------------------------------------------------
 

@@ -4,27 +4,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator
 
 from ...instance.config import ClientWhereText
 from ...instance.properties import Property
-from ...instance.settings import Settings, setting
+from ...instance.settings import Settings, names, setting
 
 PREFIX = "sluice.output."
 PLACE = "<name>"
 """Stands for the output's name in the keys that the models declare."""
 
 
-def _names(value: Any) -> Any:
-    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
-
-
 class OutputNames(Settings):
     """Which outputs a destination has."""
 
-    outputs: Annotated[tuple[str, ...], BeforeValidator(_names)] = setting("sluice.outputs", (), max_length=64)
+    outputs: Annotated[tuple[str, ...], BeforeValidator(names)] = setting("sluice.outputs", (), max_length=64)
     """Names of the destination's outputs, separated by commas. Each output sends the changes to another system, in
     addition to the clients that fetch them. `canal.serverMode = kafka` creates an output named `mq` for each
     destination."""

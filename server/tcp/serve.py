@@ -10,10 +10,6 @@ from typing import cast
 from google.protobuf.message import DecodeError
 
 from ...protocol.canal.packet_pb2 import Packet
-from ..config import ServerConfig
-from ..credentials import Credentials
-from ..embedded import EmbeddedServer
-from ..metrics import Metrics
 from ..network import (
     COPIED,
     HIGH_WATER,
@@ -21,62 +17,32 @@ from ..network import (
     address_text,
     is_loopback,
     listen,
-    refuse_open,
     unless_stalled,
 )
+from ..resources import Resources
 from ..waiting import STOP_SECONDS, Stopping
 from .auth import Account
+from .config import TcpConfig
 from .frames import FrameError, FrameReader
 from .session import SILENT, CanalSession, Service
 
 logger = logging.getLogger("sluice.tcp")
 
 
-def require_safe_binding(config: ServerConfig) -> None:
-    """Refuse to serve Canal's clients beyond loopback without a password. Raises ConfigError."""
-    if config.serves_tcp:
-        refuse_open(
-            config.tcp_host,
-            [] if config.tcp_passwd.get_secret_value() else ["canal.passwd"],
-            insecure=config.insecure,
-            advice="Set canal.user and canal.passwd",
-        )
-
-
-def bypass(config: ServerConfig) -> str:
-    """Say that Canal's port lets everybody do what the HTTP API asks credentials for; empty when it does not."""
-    if not config.serves_tcp or config.tcp_passwd.get_secret_value() or not Credentials(config.http_credentials).any:
-        return ""
-    return (
-        f"Canal's port {address_text((config.tcp_host, config.tcp_port))} asks for no password, so the credentials of"
-        " the HTTP API do not protect it: any caller reads, acknowledges and unsubscribes every client of every"
-        " destination. Set canal.user and canal.passwd, or close the port with canal.withoutNetty = true"
-    )
-
-
 @contextlib.asynccontextmanager
-async def serving(
-    embedded: EmbeddedServer, config: ServerConfig, metrics: Metrics, stopping: Stopping
-) -> AsyncIterator[str]:
-    """Serve Canal's clients while the block runs; gives the address, empty when they are not to be served.
+async def serving(config: TcpConfig, resources: Resources) -> AsyncIterator[str]:
+    """Serve Canal's clients while the block runs; gives the address. See `sluice.server.resources.Serve`.
 
     When the stop is announced, gets that wait end empty, and connections are closed as soon as what they were sent is
-    on its way, or a second later. Raises ConfigError when the server may not listen there, OSError when it cannot.
+    on its way, or a second later.
     """
-    if not config.serves_tcp:
-        yield ""
-        return
-    require_safe_binding(config)
-    account = Account(config.tcp_user, bytes.fromhex(config.tcp_passwd.get_secret_value()))
-    service = Service(embedded, metrics, account, config.get_linger / 1000)
-    port = Port(service, config, stopping)
-    with listen(config.tcp_host, config.tcp_port, "canal.ip and canal.port") as sock:
+    account = Account(config.user, bytes.fromhex(config.passwd.get_secret_value()))
+    service = Service(resources.embedded, resources.metrics, account, config.linger / 1000)
+    port = Port(service, config, resources.stopping)
+    with listen(config.host, config.port, f"{config.key_of('host')} and {config.key_of('port')}") as sock:
         server = await asyncio.get_running_loop().create_server(lambda: CanalConnection(port), sock=sock)
         address = address_text(sock.getsockname())
-        logger.info("Canal's clients are served at %s", address)
-        if warning := bypass(config):
-            logger.warning("%s", warning)
-        if not is_loopback(config.tcp_host):
+        if not is_loopback(config.host):
             logger.warning(
                 "Canal's protocol is not encrypted: any machine between %s and a client can read it all", address
             )
@@ -90,7 +56,7 @@ async def serving(
 class Port:
     """What is connected."""
 
-    def __init__(self, service: Service, config: ServerConfig, stopping: Stopping) -> None:
+    def __init__(self, service: Service, config: TcpConfig, stopping: Stopping) -> None:
         self.service = service
         self.config = config
         self.stopping = stopping
@@ -128,7 +94,7 @@ class CanalConnection(asyncio.Protocol):
     def __init__(self, port: Port) -> None:
         self._port = port
         self._loop = asyncio.get_running_loop()
-        self._frames = FrameReader(port.config.tcp_max_first_frame)
+        self._frames = FrameReader(port.config.max_first_frame)
         self._arrived = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
@@ -138,7 +104,7 @@ class CanalConnection(asyncio.Protocol):
         self._passing: asyncio.Task[None] | None = None
         self._paused = False
         self._read_at = self._wrote_at = self._loop.time()
-        self._timer = self._loop.call_later(port.config.tcp_login_timeout, self._check_login)
+        self._timer = self._loop.call_later(port.config.login_timeout, self._check_login)
 
     # --- what the transport tells ------------------------------------------------------------------------------------
 
@@ -195,7 +161,7 @@ class CanalConnection(asyncio.Protocol):
         self._transport.abort()
 
     def _check_login(self) -> None:
-        logger.info("%s: no authentication in %g s: closed", self._peer, self._port.config.tcp_login_timeout)
+        logger.info("%s: no authentication in %g s: closed", self._peer, self._port.config.login_timeout)
         self.cut()
 
     def _check_idle(self) -> None:
@@ -235,7 +201,7 @@ class CanalConnection(asyncio.Protocol):
             self._let_pass()
         parts = await self._session.answer(packet)
         if self._session.authenticated and not authenticated:
-            self._frames.limit = self._port.config.tcp_max_frame
+            self._frames.limit = self._port.config.max_frame
             self._timer.cancel()
             self._check_idle()
         await self._send(parts)

@@ -15,6 +15,7 @@ import urllib3
 from sluice.instance.settings import Settings
 from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.server.config import ServerConfig
+from sluice.server.fronts import FRONTS
 from tests.commands import Command
 from tests.servers import Server
 
@@ -49,7 +50,8 @@ def bounds(model: type[Settings]) -> dict[str, tuple[Any, Any]]:
 
 @pytest.mark.parametrize("which", ["least", "greatest"])
 def test_the_server_runs_with_every_number_at_its_bound(which: str, mariadb118: Server, tmp_path: Path) -> None:
-    numbers = bounds(ServerConfig) | bounds(MysqlConfig)
+    models: tuple[type[Settings], ...] = (ServerConfig, *FRONTS, MysqlConfig)
+    numbers = {key: both for model in models for key, both in bounds(model).items()}
     values = {key: str(both[which == "greatest"]) for key, both in numbers.items()}
     source = {
         "canal.destinations": "shop",

@@ -33,6 +33,7 @@ SOURCES = (
     "server/ha/*.py",
     "server/credentials.py",
     "server/http/auth.py",
+    "server/http/checks.py",
     "server/lag.py",
 )
 TESTS = (

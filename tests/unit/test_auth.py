@@ -27,8 +27,8 @@ from sluice.server.http.auth import (
     Gate,
     Guard,
     refuse_browsers_from_elsewhere,
-    require_safe_binding,
 )
+from sluice.server.http.checks import require_safe_binding
 from sluice.server.http.rights import require
 from sluice.server.logins import FREE_FAILURES, LONGEST_WAIT, LoginLimiter, make_table
 

@@ -14,11 +14,14 @@ from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.instance.zones import offsets_of
 from sluice.login.ssl_mode import SslMode
 from sluice.protocol.errors import ConfigError, FencedError, UnknownDestinationError
-from sluice.server.config import Configuration, ServerConfig
+from sluice.server.config import Configuration
 from sluice.server.config.keys import KEYS
 from sluice.server.config.settings import expand
 from sluice.server.config.warnings import find_warnings, understood
+from sluice.server.fronts import served
+from sluice.server.http.config import HttpConfig
 from sluice.server.processes import Share
+from sluice.server.tcp.config import TcpConfig
 from tests.canal import stored
 
 SOURCE = """
@@ -384,7 +387,7 @@ def test_variables_that_kubernetes_sets_for_a_service_are_not_settings(conf: Con
         "SLUICE_HTTP_PORT": link,
     }
     read = conf.read(set_by_kubernetes | {"SLUICE_INSTANCE_MASTER_ADDRESS": "db:3306", "SLUICE_WRONG": "1"})
-    assert (read.server.tcp_port, read.server.http_port) == (11111, 11180)
+    assert [front.port for front in read.fronts] == [11180, 11111]
     warnings = [it for it in find_warnings(read) if "SLUICE_" in it]
     assert [it.partition(":")[0] for it in warnings] == [
         "environment variable SLUICE_HTTP_PORT is ignored",
@@ -393,7 +396,7 @@ def test_variables_that_kubernetes_sets_for_a_service_are_not_settings(conf: Con
     ]
     assert link in warnings[1]
     assert "a service called sluice; rename" in warnings[1]
-    assert conf.read({"SLUICE_PORT": "11112"}).server.tcp_port == 11112
+    assert conf.read({"SLUICE_PORT": "11112"}).addresses.front(TcpConfig).port == 11112
     with pytest.raises(ConfigError, match="SLUICE_PORT"):
         conf.read({"SLUICE_PORT": "10.0.0.1:80"})
 
@@ -592,10 +595,10 @@ def test_a_key_of_the_server_in_a_destinations_file_is_a_warning(conf: Conf) -> 
 
 def test_canals_port_is_configured_by_canals_keys(conf: Conf) -> None:
     conf.write("canal.properties", f"canal.port = 7\ncanal.user = u\ncanal.passwd = {'0aF9' * 10}\ncanal.ip =\n")
-    server = conf.read().server
-    assert (server.tcp_host, server.tcp_port, server.tcp_user, server.without_netty) == ("127.0.0.1", 7, "u", False)
-    assert server.tcp_passwd.get_secret_value() == "0aF9" * 10
-    assert "0aF9" not in repr(server)
+    front = conf.read().addresses.front(TcpConfig)
+    assert (front.host, front.port, front.user, front.without_netty) == ("127.0.0.1", 7, "u", False)
+    assert front.passwd.get_secret_value() == "0aF9" * 10
+    assert "0aF9" not in repr(front)
 
 
 @pytest.mark.parametrize(
@@ -631,12 +634,23 @@ def test_a_time_zone_with_daylight_saving_is_a_warning(conf: Conf) -> None:
 
 def test_settings_of_the_command_line_win(conf: Conf) -> None:
     conf.write("canal.properties", "sluice.http.insecure = false\n")
-    assert conf.read(insecure=True).server.insecure is True
+    assert [front.insecure for front in conf.read(insecure=True).fronts] == [True, True]
+
+
+def test_mistakes_of_the_server_and_of_its_fronts_are_said_together(conf: Conf) -> None:
+    conf.write(
+        "canal.properties",
+        "sluice.ha.sessionTimeout = x\nsluice.http.port = x\nsluice.http.insecure = x\ncanal.port = x\n",
+    )
+    with pytest.raises(ConfigError) as caught:
+        conf.read()
+    keys = [line.split(": ")[1] for line in str(caught.value).splitlines()]
+    assert keys == ["sluice.ha.sessionTimeout", "sluice.http.port", "sluice.http.insecure", "canal.port"]
 
 
 def test_a_certificate_needs_its_key() -> None:
     with pytest.raises(ValueError, match=r"sluice.http.tlsCert and sluice.http.tlsKey belong together"):
-        ServerConfig(http_tls_cert=Path("cert.pem"))
+        HttpConfig(tls_cert=Path("cert.pem"))
 
 
 def test_no_two_keys_share_a_variable() -> None:
@@ -760,7 +774,7 @@ def test_each_of_several_processes_has_a_part_of_the_destinations_and_names_the_
         ["shop6"],
         ["shop2", "shop3", "shop4", "shop5", "shop7"],
     ]
-    assert [(part.server.http_port, part.server.tcp_port) for part in parts] == [
+    assert [tuple(front.port for front in part.fronts) for part in parts] == [
         (11180, 11111),
         (11181, 11112),
         (11182, 11113),
@@ -789,7 +803,7 @@ def test_processes_that_cannot_be_are_refused_with_what_to_set(
 ) -> None:
     conf.write("canal.properties", text)
     with pytest.raises(ConfigError, match=complaint):
-        conf.read().server.require_processes(count)
+        conf.read().addresses.require_processes(count)
 
 
 @pytest.mark.parametrize(
@@ -804,9 +818,9 @@ def test_processes_that_cannot_be_are_refused_with_what_to_set(
 )
 def test_processes_that_have_ports_and_an_address_are_taken(conf: Conf, count: int, text: str) -> None:
     conf.write("canal.properties", text)
-    conf.read().server.require_processes(count)
-    parts = [conf.read(share=Share(number, count)).server for number in range(count)]
-    ports = [it.http_port for it in parts] + [it.tcp_port for it in parts if it.serves_tcp]
+    conf.read().addresses.require_processes(count)
+    parts = [conf.read(share=Share(number, count)) for number in range(count)]
+    ports = [front.port for part in parts for front in served(part.fronts)]
     assert len(set(ports)) == len(ports)
     assert max(ports) < 1 << 16
 

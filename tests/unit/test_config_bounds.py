@@ -16,6 +16,9 @@ from sluice.protocol.errors import ConfigError
 from sluice.server.config import Configuration, ServerConfig
 from sluice.server.config.keys import KEYS
 from sluice.server.config.warnings import find_warnings, understood
+from sluice.server.fronts import FRONTS
+
+MODELS: tuple[type[Settings], ...] = (ServerConfig, *FRONTS, MysqlConfig)
 
 SOURCE = {"canal.instance.master.address": "127.0.0.1:3306", "canal.instance.dbUsername": "cdc"}
 
@@ -89,7 +92,7 @@ def refused(folder: Path, key: str, value: str) -> str:
     properties = {
         name: Property(text, "f:1") for name, text in (SOURCE | {"canal.instance.destination": "shop"}).items()
     }
-    model: type[Settings] = ServerConfig if key in ServerConfig.fields_by_key() else MysqlConfig
+    model = next(it for it in MODELS if key in it.fields_by_key() or it is MysqlConfig)
     try:
         model.fill(Lookup(properties, environ={key: value})([*properties, key]), folder)
     except ConfigError as error:
@@ -121,10 +124,9 @@ def test_a_configuration_that_is_refused_names_the_place(folder: Path) -> None:
 
 
 def numeric_fields() -> list[Any]:
-    models: tuple[type[Settings], ...] = (ServerConfig, MysqlConfig)
     return [
         pytest.param(model, name, field, id=field.alias)
-        for model in models
+        for model in MODELS
         for name, field in model.model_fields.items()
         if {int, float} & {field.annotation, *typing.get_args(field.annotation)}
     ]

@@ -10,7 +10,15 @@ import pytest
 
 from sluice.server.config import Configuration
 from sluice.server.embedded import EmbeddedServer
-from sluice.server.process import run
+from sluice.server.http.config import HttpConfig
+from sluice.server.http.transport import Server
+from sluice.server.logins import LoginLimiter
+from sluice.server.metrics import Metrics
+from sluice.server.process import run, serve
+from sluice.server.resources import Resources
+from sluice.server.waiting import Stopping
+from tests.source import Source
+from tests.waiting import soon
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -61,14 +69,18 @@ def starting(monkeypatch: pytest.MonkeyPatch, number: int, then: Callable[[], Aw
 
 @pytest.mark.parametrize("number", SIGNALS)
 async def test_a_signal_while_it_starts_ends_it_in_order(
-    configuration: Configuration, closed: list[EmbeddedServer], monkeypatch: pytest.MonkeyPatch, number: int
+    configuration: Configuration,
+    closed: list[EmbeddedServer],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    number: int,
 ) -> None:
+    caplog.set_level("INFO")
     starting(monkeypatch, number, asyncio.Event().wait)
-    served: list[str] = []
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(asyncio.create_task(run(configuration, served.append)), 30)
+        await asyncio.wait_for(asyncio.create_task(run(configuration, LoginLimiter())), 30)
     assert closed
-    assert not served
+    assert "serves http" not in caplog.text
 
 
 async def test_it_ends_although_what_is_being_started_passes_over_being_cancelled(
@@ -81,5 +93,24 @@ async def test_it_ends_although_what_is_being_started_passes_over_being_cancelle
             return
 
     starting(monkeypatch, signal.SIGTERM, go_on)
-    await asyncio.wait_for(asyncio.create_task(run(configuration)), 30)
+    await asyncio.wait_for(asyncio.create_task(run(configuration, LoginLimiter())), 30)
     assert closed
+
+
+async def test_a_front_that_fails_ends_the_server_with_its_error(
+    closed: list[EmbeddedServer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def fail(_self: Server, _counter: int) -> bool:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(Server, "on_tick", fail)
+    embedded = EmbeddedServer(lambda _: pytest.fail("nothing starts"), Source)
+    resources = Resources(embedded, Metrics(embedded), Stopping(), LoginLimiter())
+    served: list[object] = []
+    config = HttpConfig(port=0, credentials=tmp_path / "none")
+    serving = asyncio.create_task(serve([config], resources, served.append))
+    await soon(serving.done, "the server goes on without its front", 30)
+    with pytest.raises(RuntimeError, match="broken"):
+        await serving
+    assert served
+    assert closed == [embedded]

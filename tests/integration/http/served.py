@@ -16,9 +16,12 @@ import aiohttp
 import pytest
 
 from sluice.protocol.canal.packet_pb2 import Messages
-from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
+from sluice.server.http.config import HttpConfig
+from sluice.server.logins import LoginLimiter
+from sluice.server.metrics import Metrics
 from sluice.server.process import serve
+from sluice.server.resources import Resources
 from sluice.server.waiting import Stopping
 from tests.source import Source, start_embedded
 
@@ -109,10 +112,12 @@ class Api:
 async def running(tmp_path: Path, **settings: Any) -> AsyncIterator[Api]:
     """A server with the destinations ``example`` and ``other`` on a free port, stopped by SIGTERM in the end."""
     embedded, sources = await start_embedded(tmp_path / "data", **settings.pop("instance", {}))
-    settings.setdefault("http_credentials", tmp_path / "credentials.json")
+    settings.setdefault("credentials", tmp_path / "credentials.json")
     base: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    config = ServerConfig(http_port=0, without_netty=True, **settings)
-    serving = asyncio.create_task(serve(embedded, config, Stopping(), base.set_result))
+    resources = Resources(embedded, Metrics(embedded), Stopping(), LoginLimiter())
+    serving = asyncio.create_task(
+        serve([HttpConfig(port=0, **settings)], resources, lambda found: base.set_result(found[HttpConfig]))
+    )
     await asyncio.wait((serving, base), return_when=asyncio.FIRST_COMPLETED)
     if serving.done():
         await serving

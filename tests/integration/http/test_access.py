@@ -77,7 +77,7 @@ class TestCredentials:
     async def test_a_login_through_a_proxy_counts_for_the_caller(self, tmp_path: Path) -> None:
         Credentials(tmp_path / "credentials.json").set_password("ops", "correct horse", Grant())
         right, wrong = ({"user": "ops", "password": word} for word in ("correct horse", "wrong"))
-        async with running(tmp_path, http_proxies=("127.0.0.0/8",)) as api:
+        async with running(tmp_path, proxies=("127.0.0.0/8",)) as api:
             for _ in range(FREE_FAILURES):
                 await api.problem("POST", "/v1/tokens", 401, json=wrong, headers={"X-Forwarded-For": "192.0.2.7"})
             headers = {"X-Forwarded-For": "192.0.2.9, 192.0.2.7"}  # the first is what the caller says
@@ -130,7 +130,7 @@ class TestCredentials:
 
     async def test_beyond_loopback_the_server_refuses_to_start(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="Refusing to listen"):
-            async with running(tmp_path, http_host="0.0.0.0"):
+            async with running(tmp_path, host="0.0.0.0"):
                 pytest.fail("it listens")
 
 
@@ -139,7 +139,7 @@ class TestTls:
         self, tmp_path: Path, certificate: tuple[Path, Path]
     ) -> None:
         trusted = ssl.create_default_context(cafile=str(certificate[0]))
-        async with running(tmp_path, http_tls_cert=certificate[0], http_tls_key=certificate[1]) as api:
+        async with running(tmp_path, tls_cert=certificate[0], tls_key=certificate[1]) as api:
             assert api.base.startswith("https://127.0.0.1:")
             await api.post("subscribe", ssl=trusted)
             for _ in range(8):
@@ -168,7 +168,7 @@ class TestTls:
             status = api.embedded.destination_status("example")
             return "certificate-refused" in {it.condition.name for it in find(status)}
 
-        async with running(tmp_path, http_tls_cert=certificate[0], http_tls_key=certificate[1]) as api:
+        async with running(tmp_path, tls_cert=certificate[0], tls_key=certificate[1]) as api:
             assert await served(api) == before
             certificate[0].unlink()
             certificate[0].symlink_to(certificate[0])
@@ -187,8 +187,8 @@ class TestTls:
         self, tmp_path: Path, certificate: tuple[Path, Path]
     ) -> None:
         token = Credentials(tmp_path / "credentials.json").issue("spark", Grant()).text
-        tls = {"http_tls_cert": certificate[0], "http_tls_key": certificate[1]}
-        async with running(tmp_path, http_host="0.0.0.0", **tls) as api:
+        tls = {"tls_cert": certificate[0], "tls_key": certificate[1]}
+        async with running(tmp_path, host="0.0.0.0", **tls) as api:
             api.base = api.base.replace("0.0.0.0", "127.0.0.1")
             assert await api.problem("GET", "/v1/destinations", 401) == "unauthorized"
             api.headers = {"Authorization": f"Bearer {token}"}

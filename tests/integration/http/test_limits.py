@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sluice.server.config import ServerConfig
 from sluice.server.credentials import Credentials, Grant
 from sluice.server.http import serve, transport
+from sluice.server.http.config import HttpConfig
 from tests.integration.http.served import CLIENT, Api, next_batch, running, streaming
 from tests.waiting import soon
 
-LIMITS = ServerConfig()
-HEADER, URL, BODY = LIMITS.http_max_header, LIMITS.http_max_url, LIMITS.http_max_body
+LIMITS = HttpConfig()
+HEADER, URL, BODY = LIMITS.max_header, LIMITS.max_url, LIMITS.max_body
 JSON = b"Content-Type: application/json\r\n"
 
 
@@ -224,7 +224,7 @@ class TestSizes:
 class TestTime:
     @pytest.fixture
     async def hasty(self, tmp_path: Path) -> AsyncIterator[Api]:
-        async with running(tmp_path, http_header_timeout=0.3, http_request_timeout=0.6) as api:
+        async with running(tmp_path, header_timeout=0.3, request_timeout=0.6) as api:
             await api.post("subscribe")
             yield api
 
@@ -324,8 +324,8 @@ class TestTime:
             assert await peer.closed()
 
     async def test_a_tls_handshake_has_to_come_in_time(self, tmp_path: Path, certificate: tuple[Path, Path]) -> None:
-        tls = {"http_tls_cert": certificate[0], "http_tls_key": certificate[1]}
-        async with running(tmp_path, http_header_timeout=0.2, **tls) as api, connected(api) as peer:
+        tls = {"tls_cert": certificate[0], "tls_key": certificate[1]}
+        async with running(tmp_path, header_timeout=0.2, **tls) as api, connected(api) as peer:
             await peer.send(b"\x16\x03\x01")
             assert await peer.closed()
 

@@ -10,17 +10,19 @@ from typing import Any
 import prometheus_client
 import pytest
 
-from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
+from sluice.server.logins import LoginLimiter
 from sluice.server.metrics import Metrics
-from sluice.server.tcp.serve import serving
+from sluice.server.resources import Resources
+from sluice.server.serving import serving
+from sluice.server.tcp.config import TcpConfig
 from sluice.server.waiting import Stopping
 from tests.canal import CanalClient, CanalError, stored
 from tests.source import Source, start_embedded
 
 MEGABYTE = 1 << 20
 
-PROTECTED: dict[str, Any] = {"tcp_user": "canal", "tcp_passwd": stored("secret")}
+PROTECTED: dict[str, Any] = {"user": "canal", "passwd": stored("secret")}
 
 
 @dataclass
@@ -76,8 +78,9 @@ async def running(tmp_path: Path, *, instance: dict[str, Any] | None = None, **s
     embedded, sources = await start_embedded(tmp_path / "data", **(instance or {}))
     metrics, stopping = Metrics(embedded), Stopping()
     try:
-        async with serving(embedded, ServerConfig(tcp_port=0, **settings), metrics, stopping) as address:
-            canal = Canal(int(address.rpartition(":")[2]), embedded, metrics, stopping, sources)
+        resources = Resources(embedded, metrics, stopping, LoginLimiter())
+        async with serving([TcpConfig(port=0, **settings)], resources) as addresses:
+            canal = Canal(int(addresses[TcpConfig].rpartition(":")[2]), embedded, metrics, stopping, sources)
             try:
                 yield canal
             finally:

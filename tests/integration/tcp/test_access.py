@@ -8,12 +8,14 @@ import pytest
 
 from sluice.protocol.canal.packet_pb2 import ClientAuth, Packet, Sub
 from sluice.protocol.errors import ConfigError
-from sluice.server.config import ServerConfig
 from sluice.server.credentials import Credentials, Grant
 from sluice.server.embedded import EmbeddedServer
+from sluice.server.logins import LoginLimiter
 from sluice.server.metrics import Metrics
+from sluice.server.resources import Resources
+from sluice.server.serving import serving
 from sluice.server.tcp import session
-from sluice.server.tcp.serve import serving
+from sluice.server.tcp.config import TcpConfig
 from sluice.server.waiting import Stopping
 from tests.canal import CanalError, frames, scramble, stored
 from tests.integration.tcp.served import PROTECTED, Canal, refused, running, silent
@@ -42,7 +44,7 @@ class TestLogin:
         assert canal.client_ids() == [1001]
 
     async def test_any_name_will_do_where_none_is_set(self, tmp_path: Path) -> None:
-        async with running(tmp_path, tcp_passwd=stored("secret").upper()) as canal:
+        async with running(tmp_path, passwd=stored("secret").upper()) as canal:
             client = await canal.connect("anybody", "secret")
             await client.subscribe()
             assert canal.client_ids() == [1001]
@@ -83,7 +85,7 @@ class TestLogin:
         await client.login()
 
     async def test_a_client_that_does_not_log_in_in_time_is_cut_off(self, tmp_path: Path) -> None:
-        async with running(tmp_path, tcp_login_timeout=0.5) as canal:
+        async with running(tmp_path, login_timeout=0.5) as canal:
             assert await (await canal.connect(login=False)).closed()
 
     async def test_before_the_login_little_is_kept_of_what_comes_after_a_frame(
@@ -92,7 +94,7 @@ class TestLogin:
         monkeypatch.setattr(session, "FAILED_LOGIN", 30.0)
         client = await protected.connect(login=False)
         client.send(ClientAuth(username="canal", password=scramble("wrong", client.seed)))
-        client.write(bytes(2 * ServerConfig().tcp_max_first_frame + 1))
+        client.write(bytes(2 * TcpConfig().max_first_frame + 1))
         assert await client.closed()
 
     async def test_other_clients_do_not_wait_for_a_failed_login(
@@ -115,17 +117,21 @@ class TestLogin:
         assert stored("secret") not in caplog.text
 
 
+def resources(embedded: EmbeddedServer) -> Resources:
+    return Resources(embedded, Metrics(embedded), Stopping(), LoginLimiter())
+
+
 class TestBinding:
     async def test_beyond_loopback_a_password_is_needed(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"'0\.0\.0\.0' without canal.passwd"):
-            async with running(tmp_path, tcp_host="0.0.0.0"):
+            async with running(tmp_path, host="0.0.0.0"):
                 pass
 
     @pytest.mark.parametrize("settings", [PROTECTED, {"insecure": True}])
     async def test_with_a_password_or_when_told_so_it_is_served_everywhere(
         self, tmp_path: Path, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
     ) -> None:
-        async with running(tmp_path, tcp_host="0.0.0.0", **settings):
+        async with running(tmp_path, host="0.0.0.0", **settings):
             assert "is not encrypted" in caplog.text
 
     @pytest.mark.parametrize("settings", [{}, PROTECTED, {"without_netty": True}], ids=["open", "password", "closed"])
@@ -134,17 +140,16 @@ class TestBinding:
     ) -> None:
         file = tmp_path / "credentials.json"
         embedded = EmbeddedServer(lambda _: pytest.fail("nothing starts"), Source)
-        config = ServerConfig(tcp_port=0, http_credentials=file, **settings)
-        async with serving(embedded, config, Metrics(embedded), Stopping()):
+        config = TcpConfig(port=0, credentials=file, **settings)
+        async with serving([config], resources(embedded)):
             assert "asks for no password" not in caplog.text
         Credentials(file).issue("spark", Grant())
-        async with serving(embedded, config, Metrics(embedded), Stopping()):
+        async with serving([config], resources(embedded)):
             assert ("asks for no password" in caplog.text) is (not settings)
         if not settings:
             assert "Set canal.user and canal.passwd, or close the port with canal.withoutNetty = true" in caplog.text
 
     async def test_nothing_listens_when_it_is_switched_off(self, tmp_path: Path) -> None:
         embedded = EmbeddedServer(lambda _: pytest.fail("nothing starts"), Source)
-        config = ServerConfig(tcp_port=0, without_netty=True)
-        async with serving(embedded, config, Metrics(embedded), Stopping()) as address:
-            assert address == ""
+        async with serving([TcpConfig(port=0, without_netty=True)], resources(embedded)) as addresses:
+            assert not addresses

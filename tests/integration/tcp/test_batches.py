@@ -69,7 +69,7 @@ class TestGet:
         assert numbers(await client.batch()) == [0]
 
     async def test_a_full_batch_does_not_wait(self, tmp_path: Path) -> None:
-        async with running(tmp_path, get_linger=60_000) as canal:
+        async with running(tmp_path, linger=60_000) as canal:
             client = await canal.connect()
             await client.subscribe()
             canal.source.put(3, size=1000)
@@ -80,7 +80,7 @@ class TestGet:
             assert numbers(await client.batch()) == [0, 1, 2, 3]
 
     async def test_what_is_less_waits_as_long_as_it_may_linger(self, tmp_path: Path) -> None:
-        async with running(tmp_path, get_linger=300) as canal:
+        async with running(tmp_path, linger=300) as canal:
             client = await canal.connect()
             await client.subscribe()
             client.ask(timeout=60_000)
@@ -91,7 +91,7 @@ class TestGet:
             assert numbers(await client.batch()) == [0, 1]
 
     async def test_canals_way_is_to_wait_for_the_full_batch_or_the_timeout(self, tmp_path: Path) -> None:
-        async with running(tmp_path, get_linger=0, instance={"strict_canal": True}) as canal:
+        async with running(tmp_path, linger=0, instance={"strict_canal": True}) as canal:
             client = await canal.connect()
             await client.subscribe()
             canal.source.put()

@@ -27,7 +27,7 @@ class TestFrames:
         assert await other.closed()
 
     async def test_after_the_login_the_limit_is_the_configured_one(self, tmp_path: Path) -> None:
-        async with running(tmp_path, tcp_max_frame=100_000) as canal:
+        async with running(tmp_path, max_frame=100_000) as canal:
             client = await canal.connect()
             packet = Packet(type=Packet.DUMP, body=b"x" * 99_000).SerializeToString()
             client.write(frames([packet])[0])

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import pytest
 import urllib3
 
 from sluice.client_sdk import AsyncClient, Batch
@@ -20,10 +19,13 @@ from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange
 from sluice.protocol.errors import ConfigError, SluiceError
 from sluice.protocol.position import Position
-from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
-from sluice.server.http.transport import Server
+from sluice.server.front import FrontConfig
+from sluice.server.http.config import HttpConfig
+from sluice.server.logins import LoginLimiter
+from sluice.server.metrics import Metrics
 from sluice.server.process import serve
+from sluice.server.resources import Resources
 from sluice.server.waiting import Stopping
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Flag, Kind, Ring, Staging
@@ -179,10 +181,6 @@ class ServerThread:
             file_flush_period=50,
         )
 
-    def _make_server(self, *arguments: Any) -> Server:
-        self._server = Server(*arguments)
-        return self._server
-
     def waiting(self) -> int:
         """How many calls are under way."""
         return sum("run_asgi" in repr(task.get_coro()) for task in asyncio.all_tasks(self._loop))
@@ -191,19 +189,14 @@ class ServerThread:
         self._loop = asyncio.get_running_loop()
         embedded = EmbeddedServer(self._load, self.source)
         await embedded.start("example")
-        config = ServerConfig(
-            http_port=self.port,
-            http_credentials=self._folder / "credentials.json",
-            without_netty=True,
-            **self._options,
-        )
-        with pytest.MonkeyPatch.context() as patch:  # signals, which stop a server, reach the main thread only
-            patch.setattr("sluice.server.http.serve.Server", self._make_server)
-            await serve(embedded, config, Stopping(), self._listens)
+        config = HttpConfig(port=self.port, credentials=self._folder / "credentials.json", **self._options)
+        self._stopping = Stopping()
+        resources = Resources(embedded, Metrics(embedded), self._stopping, LoginLimiter())
+        await serve([config], resources, self._listens)
 
-    def _listens(self, url: str) -> None:
-        self.url = url
-        self.port = int(url.rpartition(":")[2])
+    def _listens(self, addresses: Mapping[type[FrontConfig], str]) -> None:
+        self.url = addresses[HttpConfig]
+        self.port = int(self.url.rpartition(":")[2])
         self._listening.set()
 
     def start(self) -> None:
@@ -213,7 +206,7 @@ class ServerThread:
         assert self._listening.wait(10)
 
     def stop(self) -> None:
-        self._server.should_exit = True
+        self._loop.call_soon_threadsafe(self._stopping.announce)  # signals reach the main thread only
         self._thread.join()
 
 

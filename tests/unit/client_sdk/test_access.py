@@ -16,7 +16,7 @@ from tests.unit.client_sdk.served import MakeClient, ServerThread, numbers
 def test_tokens_and_tls(make_client: MakeClient, tmp_path: Path, certificate: tuple[Path, Path]) -> None:
     cert, key = certificate
     token = Credentials(tmp_path / "credentials.json").issue("test", Grant(), timedelta(hours=1)).text
-    thread = ServerThread(tmp_path, http_tls_cert=cert, http_tls_key=key)
+    thread = ServerThread(tmp_path, tls_cert=cert, tls_key=key)
     thread.start()
     try:
         client = make_client(thread.url, token=token, ca=cert)

@@ -334,7 +334,7 @@ def test_closing_a_client_ends_what_waits_in_another_thread(
     call: str, tls: bool, tmp_path: Path, certificate: tuple[Path, Path]
 ) -> None:
     cert, key = certificate
-    thread = ServerThread(tmp_path, **({"http_tls_cert": cert, "http_tls_key": key} if tls else {}))
+    thread = ServerThread(tmp_path, **({"tls_cert": cert, "tls_key": key} if tls else {}))
     thread.start()
     client = Client(thread.url, ca=cert if tls else None, retry=1)
     pool = ThreadPoolExecutor(1)

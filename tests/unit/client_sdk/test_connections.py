@@ -21,7 +21,7 @@ def test_next_server_is_asked_when_one_closes_while_tls_begins(
     make_client: MakeClient, tmp_path: Path, certificate: tuple[Path, Path]
 ) -> None:
     cert, key = certificate
-    thread = ServerThread(tmp_path, http_tls_cert=cert, http_tls_key=key)
+    thread = ServerThread(tmp_path, tls_cert=cert, tls_key=key)
     thread.start()
     try:
         with Proxy(("127.0.0.1", thread.port)) as proxy:
@@ -38,7 +38,7 @@ def test_leaving_a_server_ends_what_waits_for_it_and_nothing_else(
     tls: bool, tmp_path: Path, certificate: tuple[Path, Path]
 ) -> None:
     cert, key = certificate
-    options = {"http_tls_cert": cert, "http_tls_key": key} if tls else {}
+    options = {"tls_cert": cert, "tls_key": key} if tls else {}
     left, other = (ServerThread(tmp_path / name, **options) for name in ("left", "other"))
     context = tls_context(cert, verify=True) if tls else None
     with closing(Connections(context)) as connections, ThreadPoolExecutor() as pool:

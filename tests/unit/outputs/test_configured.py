@@ -16,6 +16,7 @@ from sluice.server.outputs.kafka.settings import KafkaSettings
 from sluice.server.outputs.kafka.translation import FIXED, SAME, translate
 from sluice.server.outputs.registry import make
 from sluice.server.outputs.settings import Output
+from sluice.server.tcp.config import TcpConfig
 
 SOURCE = """
 canal.instance.master.address = 127.0.0.1:3306
@@ -84,7 +85,7 @@ def translated(**values: str) -> dict[str, str]:
 
 def test_without_a_word_of_it_there_is_no_output(conf: Conf) -> None:
     assert conf.read().outputs("shop") == []
-    assert conf.read().server.serves_tcp
+    assert conf.read().addresses.front(TcpConfig).is_served
 
 
 def test_canals_own_files_for_kafka_make_one_output_a_destination(conf: Conf) -> None:
@@ -93,7 +94,7 @@ def test_canals_own_files_for_kafka_make_one_output_a_destination(conf: Conf) ->
     (output,) = configuration.outputs("shop")
     assert (output.name, output.client_id, settings_of(output).form) == ("mq", 1001, "flat")
     assert rules_of(output)[:5] == ("orders", "", 0, 3, r".*\..*:id")
-    assert not configuration.server.serves_tcp
+    assert not configuration.addresses.front(TcpConfig).is_served
     configuration.check()
     assert [it for it in find_warnings(configuration) if "unknown" in it] == []
     unknown, (unlike,) = of_outputs(configuration)
@@ -173,7 +174,7 @@ def test_a_destination_can_have_several_outputs_with_settings_of_their_own(conf:
     assert timeouts == ["5000", "9000"]
     assert translate(a.library, conf.folder).secrets == ["secret"]
     assert find_warnings(configuration) == []
-    assert configuration.server.serves_tcp
+    assert configuration.addresses.front(TcpConfig).is_served
 
 
 def test_the_client_of_canals_own_output_is_canals_unless_another_is_configured(conf: Conf) -> None:

@@ -1,0 +1,33 @@
+"""What a process gives its fronts, and what it asks of them."""
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from .embedded import EmbeddedServer
+from .front import FrontConfig
+from .logins import LoginLimiter
+from .metrics import Metrics
+from .waiting import Stopping
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a process gives its fronts."""
+
+    embedded: EmbeddedServer
+    metrics: Metrics
+    stopping: Stopping
+    logins: LoginLimiter
+    """Counts failed logins."""
+
+
+class Serve(Protocol):
+    """What the module ``serve`` of a front has."""
+
+    def serving(self, config: FrontConfig, resources: Resources) -> AbstractAsyncContextManager[str]:
+        """Serve while the block runs; gives the address.
+
+        When the stop is announced, nothing may wait any more. The end of the block leaves answers under way
+        `STOP_SECONDS`. Raises ConfigError when it cannot listen as configured, OSError when it cannot.
+        """

@@ -1,4 +1,10 @@
-"""uvicorn's server and protocol, with limits on what a peer may send, and set up for bodies of megabytes."""
+"""uvicorn's server and protocol, with limits on what a peer may send, and set up for bodies of megabytes.
+
+uvicorn has neither these limits nor a hook for them, and a proxy in front, which has, is not part of every
+installation. So this extends what uvicorn does not promise to keep: the bounds of uvicorn and httptools in
+pyproject.toml admit tried versions only, and tests/unit/test_transport.py names what a new one lacks. To raise a
+bound, run that, and tests/integration/http/.
+"""
 
 import asyncio
 import contextlib

@@ -9,6 +9,7 @@ from .....store.segment cimport SegmentWriter
 from .entries cimport EntryWriter, EventPlace
 from .events cimport Event, EventHeader
 from .executed cimport ExecutedSet
+from .file_format cimport FileFormat
 from .gtid_event cimport TAG_MAX, UUID_SIZE, Gtid
 from .inflate cimport Inflater, PayloadReader
 from .packets cimport PacketBuffer
@@ -91,11 +92,7 @@ cdef class Decoder:
     cdef bint walking      # each event of the file is handed to Python, and nothing is decoded
     cdef bint only_xa      # ... but only those from which XA transactions are known
     cdef bint is_placed    # what is before the dump's place was executed, and nothing after it
-    cdef bint mariadb
-    cdef readonly str server_version   # that wrote the file, by its FORMAT_DESCRIPTION event
-    cdef bint described                # a FORMAT_DESCRIPTION event has come
-    cdef bint checksum
-    cdef uint8_t post_header[256]
+    cdef FileFormat format
     cdef str source_name, file_name, next_file_name
     cdef int64_t created
     cdef uint32_t source, file
@@ -132,7 +129,7 @@ cdef class Decoder:
     cdef bint recalls                  # it is an XA COMMIT, whose prepared part is read from `part`
     cdef PacketBuffer part
     cdef size_t event_bytes            # of an event of it at most
-    cdef bint part_checksum
+    cdef FileFormat part_format
     cdef int64_t part_created, part_begin      # where it begins
     cdef int64_t part_offset           # of the next event in its file; -1: only the part's own events are sent
     cdef Gtid gtid
@@ -182,7 +179,6 @@ cdef class Decoder:
     cdef bint has_event(self, const uint8_t *data, size_t size) except -1 nogil
     cdef bint start_part_event(self, const uint8_t *data, size_t size) except -1 nogil
     cdef int describe_part(self) except -1
-    cdef int checksum_algorithm(self, const uint8_t *body, const uint8_t **end) except -1
     cdef int read_header(self, const uint8_t *data, size_t size) except -1 nogil
     cdef int check_offset(self) except -1 nogil
     cdef bint dispatch(self, const uint8_t *body, const uint8_t *end) except -1 nogil
@@ -214,7 +210,6 @@ cdef class Decoder:
     cdef bint next_entry(self, Py_ssize_t size) except -1 nogil
     cdef int statement(self, const uint8_t *text, size_t size) except -1 nogil
     cdef int variables(self, int type, const uint8_t *body, const uint8_t *end) except -1
-    cdef int too_short(self) except -1 nogil
     cdef int too_long(self) except -1 nogil
     cdef int refuse(self) except -1
     cdef int table_id_size(self) noexcept nogil

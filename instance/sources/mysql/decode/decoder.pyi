@@ -43,7 +43,6 @@ class Decoder:
     future_rows: int
     """Rows that were read with a schema that may be younger than they are."""
     execute_ms: int
-    server_version: str | None
     moves_xa: bool
     drops_statements: bool
     """The texts of statements with rows are left out."""
@@ -80,6 +79,8 @@ class Decoder:
     def is_partial(self) -> bool: ...
     @property
     def position(self) -> Position | None: ...
+    @property
+    def server_version(self) -> str | None: ...
     @property
     def gtid_in_part(self) -> tuple[int, int] | None: ...
     @property

@@ -23,7 +23,7 @@ import re
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy, memset, strlen
+from libc.string cimport memcmp, memcpy, strlen
 from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 from cython.operator cimport dereference
@@ -116,9 +116,6 @@ cdef enum:
     PACKET_EOF = 0xFE
     PACKET_ERROR = 0xFF
 
-    BINLOG_VERSION = 4
-    CHECKSUM_NONE = 0
-    CHECKSUM_CRC32 = 1
     FIRST_OFFSET = 4               # of the first event in a file, after the magic number
 
     QUERY_POST_HEADER = 13
@@ -204,11 +201,6 @@ cdef inline bint is_xa_start(const uint8_t *event, size_t size) noexcept nogil:
     return text < event + size and starts_with(text, event + size, "XA START")
 
 
-cdef inline str server_version(const uint8_t *description):
-    """Which server wrote a file, by the body of its FORMAT_DESCRIPTION event."""
-    return (<const char *>(description + 2))[:50].split(b"\0")[0].decode("ascii", "replace")
-
-
 cdef inline bytes name_in(const uint8_t *body, size_t size):
     """Schema 0x00 table 0x00, of a TABLE_MAP body after table id and flags; None if it is cut off."""
     cdef size_t schema_size, table_size
@@ -267,6 +259,8 @@ cdef class Decoder:
         self.packets = PacketBuffer(ordinary, options.event_bytes)
         self.inflater = Inflater(options.event_bytes)
         self.payload = PayloadReader(options.event_bytes)
+        self.format = FileFormat()
+        self.part_format = FileFormat()
         self.ahead = PayloadReader(options.event_bytes)
         self.keeps_at_most = min(KEPT_BYTES, ring.memory // 64)
         self.event_bytes = options.event_bytes
@@ -309,7 +303,7 @@ cdef class Decoder:
         self.walking = walking
         self.only_xa = only_xa
         self.is_placed = not gtid
-        self.described = self.checksum = False
+        self.format.is_known = self.format.has_checksums = False
         self.file_name = self.next_file_name = None
         self.file = 0
         self.offset = self.next_file_offset = -1
@@ -477,7 +471,7 @@ cdef class Decoder:
         self.part_created = position.created
         self.part_begin = position.begin
         self.part_offset = -1
-        self.part_checksum = False
+        self.part_format.has_checksums = False
         self.mark_xa("committed", <const uint8_t *>PyBytes_AS_STRING(text), len(text))
         self.begin_transaction(le32(self.body), NULL, 0)
 
@@ -505,6 +499,11 @@ cdef class Decoder:
         if self.begun.pending:
             return self.make_position(self.begun.begin, self.begun.n)
         return self.make_position(self.begin_offset, self.n)
+
+    @property
+    def server_version(self):
+        """Which server wrote the file; None before the first FORMAT_DESCRIPTION event."""
+        return self.format.server_version
 
     @property
     def gtid_in_part(self):
@@ -643,27 +642,19 @@ cdef class Decoder:
     cdef int start_event(self, const uint8_t *data, size_t size) except -1 nogil:
         """Reads the header of an event, verifies its checksum, and finds out its place in the file."""
         cdef bint artificial
-        cdef bint has_checksum = self.checksum
         self.counts = False
         self.place.offset = max(self.offset, 0)  # for errors, until it is known
         self.read_header(data, size)
         artificial = self.header.flags & LOG_EVENT_ARTIFICIAL_F != 0
-        if self.header.type == FORMAT_DESCRIPTION_EVENT:
-            has_checksum = False  # it says itself whether it has one: describe()
-        elif self.header.type == ROTATE_EVENT and artificial:
+        if self.header.type == ROTATE_EVENT and artificial:
             # Made by the server, maybe before it said whether events have checksums; a checksum cannot fit by chance.
-            has_checksum = size >= HEADER_SIZE + CHECKSUM_SIZE and checksum_fits(data, size)
-            if has_checksum:
+            if size >= HEADER_SIZE + CHECKSUM_SIZE and checksum_fits(data, size):
                 self.body_end -= CHECKSUM_SIZE
-                has_checksum = False
-        elif not self.described:
-            with gil:
-                raise DecodeError("an event before the FORMAT_DESCRIPTION event")
-        if has_checksum:
-            if size < HEADER_SIZE + CHECKSUM_SIZE or not checksum_fits(data, size):
+        elif self.header.type != FORMAT_DESCRIPTION_EVENT:  # that says itself whether it has a checksum: describe()
+            if not self.format.is_known:
                 with gil:
-                    raise DecodeError("the checksum of an event does not fit")
-            self.body_end -= CHECKSUM_SIZE
+                    raise DecodeError("an event before the FORMAT_DESCRIPTION event")
+            self.body_end = self.format.end_of(data, size)
         self.place.length = self.header.size
         if (
             self.header.type == HEARTBEAT_EVENT or self.header.type == HEARTBEAT_EVENT_V2 or artificial
@@ -727,7 +718,6 @@ cdef class Decoder:
 
         A dump begins with the head of the file, and may begin before the part. `kept` has nothing else.
         """
-        cdef bint has_checksum = self.part_checksum
         cdef bint made_up
         self.read_header(data, size)
         made_up = self.header.flags & LOG_EVENT_ARTIFICIAL_F != 0 or (
@@ -735,7 +725,7 @@ cdef class Decoder:
         )
         if self.header.type == ROTATE_EVENT and made_up:
             if self.body_end - self.body < 8:
-                self.too_short()
+                too_short()
             self.part_offset = <int64_t>le64(self.body)
             return False
         if self.header.type == FORMAT_DESCRIPTION_EVENT:
@@ -744,11 +734,7 @@ cdef class Decoder:
             if not made_up:
                 self.part_offset += self.header.size
             return False
-        if has_checksum:
-            if size < HEADER_SIZE + CHECKSUM_SIZE or not checksum_fits(data, size):
-                with gil:
-                    raise DecodeError("the checksum of an event does not fit")
-            self.body_end -= CHECKSUM_SIZE
+        self.body_end = self.part_format.end_of(data, size)
         if made_up or self.header.type == HEARTBEAT_EVENT or self.header.type == HEARTBEAT_EVENT_V2:
             return False
         if self.part_offset >= 0:
@@ -771,13 +757,12 @@ cdef class Decoder:
 
     cdef int describe_part(self) except -1:
         """The FORMAT_DESCRIPTION event of the file that has a prepared part."""
-        cdef const uint8_t *end = self.body_end
         if self.header.timestamp != self.part_created:
             raise SourceChangedError(
                 f"the file of a prepared XA transaction was created at {self.header.timestamp}, not at"
                 f" {self.part_created}: the source was reset, or restored"
             )
-        self.part_checksum = self.checksum_algorithm(self.body, &end) == CHECKSUM_CRC32
+        self.part_format.read(self.body, &self.body_end)
         return 0
 
     cdef bint dispatch(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
@@ -793,7 +778,7 @@ cdef class Decoder:
             return self.table_map(body, end)
         elif type == XID_EVENT:
             if end - body < 8:
-                self.too_short()
+                too_short()
             self.ends = True
             self.end_transaction(text, put_decimal(text, le64(body)) - text, NULL, 0)
         elif type == QUERY_EVENT:
@@ -814,7 +799,7 @@ cdef class Decoder:
         elif type == ROWS_QUERY_EVENT:
             # length 1, not to be relied on | text
             if end == body:
-                self.too_short()
+                too_short()
             self.statement(body + 1, end - body - 1)
         elif type == MARIADB_ANNOTATE_ROWS_EVENT:
             self.statement(body, end - body)
@@ -885,10 +870,6 @@ cdef class Decoder:
             self.forget_tables()
         return 0
 
-    cdef int too_short(self) except -1 nogil:
-        with gil:
-            raise DecodeError("an event that is too short for its fields")
-
     cdef int refuse(self) except -1:
         if self.header.type in (
             LOAD_EVENT, CREATE_FILE_EVENT, APPEND_BLOCK_EVENT, EXEC_LOAD_EVENT, DELETE_FILE_EVENT, NEW_LOAD_EVENT,
@@ -951,7 +932,7 @@ cdef class Decoder:
                     place = value
                 p += length
             if p == NULL:
-                self.too_short()
+                too_short()
         if place == 0:
             return 0
         ahead = <int64_t>place - self.offset
@@ -974,7 +955,7 @@ cdef class Decoder:
     # (`Rotate_event`, libs/mysql/binlog/event/control_events.h)
     cdef int rotate(self, const uint8_t *body, const uint8_t *end) except -1:
         if end - body <= 8:
-            self.too_short()
+            too_short()
         if self.group != NO_GROUP:
             raise DecodeError("the file ends in the middle of a transaction")
         self.next_file_offset = <int64_t>le64(body)
@@ -985,19 +966,10 @@ cdef class Decoder:
             raise DecodeError(f"a binlog file of the name {self.next_file_name[:100]!r}: no number at its end")
         return 0
 
-    # binlog version 2 | server version 50 | created 4 | header length 1 | post-header length 1, for each type from 1
-    # | checksum algorithm 1 | CRC32 4, both from MySQL 5.6.1 and MariaDB 5.3 on
-    # (`Format_description_event`, libs/mysql/binlog/event/control_events.h)
     cdef int describe(self, const uint8_t *body, const uint8_t *end) except -1:
-        cdef int algorithm = self.checksum_algorithm(body, &end)
-        cdef const uint8_t *lengths = body + 57
-        self.server_version = server_version(body)
-        self.mariadb = "mariadb" in self.server_version.lower()
-        memset(self.post_header, 0, sizeof(self.post_header))
-        memcpy(self.post_header + 1, lengths, min(end - lengths, 255))
-        self.checksum = algorithm == CHECKSUM_CRC32
+        self.format.read(body, &end)
+        self.body_end = end
         self.start_file()
-        self.described = True
         if self.header.log_pos == 0 or self.header.flags & LOG_EVENT_ARTIFICIAL_F:
             self.place.offset = self.offset
             self.counts = False
@@ -1009,28 +981,6 @@ cdef class Decoder:
         self.event_begin = FIRST_OFFSET
         self.event_n = 0
         return 0
-
-    cdef int checksum_algorithm(self, const uint8_t *body, const uint8_t **end) except -1:
-        """What a FORMAT_DESCRIPTION event says of checksums, with `end` moved before that."""
-        cdef const uint8_t *lengths = body + 57
-        cdef int algorithm
-        if end[0] - lengths < 1:
-            self.too_short()
-        if le16(body) != BINLOG_VERSION or body[56] != HEADER_SIZE:
-            raise DecodeError(f"a binlog of version {le16(body)} with headers of {body[56]} bytes")
-        if not has_checksum_algorithm(server_version(body)):
-            return CHECKSUM_NONE
-        end[0] -= CHECKSUM_SIZE
-        self.body_end = end[0]
-        if end[0] - lengths < 1:
-            self.too_short()
-        end[0] -= 1
-        algorithm = end[0][0]
-        if algorithm != CHECKSUM_NONE and algorithm != CHECKSUM_CRC32:
-            raise DecodeError(f"checksums of algorithm {algorithm}, which is unknown")
-        if algorithm == CHECKSUM_CRC32 and not checksum_fits(body - HEADER_SIZE, self.header.size):
-            raise DecodeError("the checksum of an event does not fit")
-        return algorithm
 
     cdef int start_file(self) except -1:
         """The FORMAT_DESCRIPTION event of the file that a ROTATE event named."""
@@ -1102,9 +1052,9 @@ cdef class Decoder:
 
     cdef int check_gtid(self) except -1 nogil:
         """Checks that GTID sets can hold it: the event loop adds it to those of cursors, and must not fail on it."""
-        if self.gtid.is_mariadb != self.mariadb:
+        if self.gtid.is_mariadb != self.format.is_mariadb:
             with gil:
-                raise DecodeError(f"a GTID event of another product in a binlog of {self.server_version}")
+                raise DecodeError(f"a GTID event of another product in a binlog of {self.format.server_version}")
         if not self.gtid.is_anonymous and not 1 <= self.gtid.number <= GTID_MAX:
             with gil:
                 raise DecodeError(f"a GTID event with the number {self.gtid.number}")
@@ -1172,10 +1122,10 @@ cdef class Decoder:
         cdef const uint8_t *text_end
         cdef size_t size
         if end - body < QUERY_POST_HEADER:
-            self.too_short()
+            too_short()
         text = body + QUERY_POST_HEADER + le16(body + 11) + body[8] + 1
         if text > end:
-            self.too_short()
+            too_short()
         text_end = end
         if is_compressed:
             size = self.inflater.inflate(text, end)
@@ -1259,7 +1209,7 @@ cdef class Decoder:
                     with gil:
                         raise DecodeError("a transaction payload with XA START, but without XA PREPARE")
             if size <= HEADER_SIZE:
-                self.too_short()
+                too_short()
             self.ahead.close()
         else:
             found = self.packets.find(XA_PREPARE_EVENT, XA_AHEAD, &event)
@@ -1442,7 +1392,7 @@ cdef class Decoder:
     # --- tables, rows and statements ---------------------------------------------------------------------------------
 
     cdef int table_id_size(self) noexcept nogil:
-        return 4 if self.post_header[<int>TABLE_MAP_EVENT] == 6 else 6
+        return 4 if self.format.post_header[<int>TABLE_MAP_EVENT] == 6 else 6
 
     # table id 6 (4 where the post-header has 6 bytes) | flags 2 | what
     # `sluice.instance.sources.mysql.decode.table_map` reads (`Table_map_event`, libs/mysql/binlog/event/rows_event.h)
@@ -1452,7 +1402,7 @@ cdef class Decoder:
         cdef size_t size = end - body - id_size - 2
         cdef void *found
         if end - body < id_size + 2:
-            self.too_short()
+            too_short()
         if self.group == NO_GROUP:
             self.open_group(OPEN)
         if self.walking:
@@ -1498,7 +1448,7 @@ cdef class Decoder:
     cdef int rows(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
         # Long: an event is read once from front to end, and each step needs what the earlier ones have found.
         cdef RowsType rows
-        cdef uint8_t post_header = self.post_header[self.header.type]
+        cdef uint8_t post_header = self.format.post_header[self.header.type]
         cdef int id_size = 4 if post_header == 6 else 6
         cdef uint64_t id
         cdef uint64_t width = 0
@@ -1516,7 +1466,7 @@ cdef class Decoder:
         cdef Slot *slot
         rows_type(self.header.type, &rows)
         if end - body < id_size + 2:
-            self.too_short()
+            too_short()
         if self.group == NO_GROUP:
             self.open_group(OPEN)
         id = le48(body) if id_size == 6 else le32(body)
@@ -1539,11 +1489,11 @@ cdef class Decoder:
         p = body + id_size + 2
         if post_header == ROWS_HEADER_V2:
             if end - p < 2 or le16(p) < 2 or end - p < le16(p):
-                self.too_short()
+                too_short()
             p += le16(p)
         p = length_encoded(p, end, &width)
         if p == NULL:
-            self.too_short()
+            too_short()
         if width != <uint64_t>(<KnownTable>found).plan.column_count:
             with gil:
                 raise DecodeError(
@@ -1554,7 +1504,7 @@ cdef class Decoder:
         if rows.kind == UPDATE:
             after += bitmap_size
         if <size_t>(end - p) < after - p + bitmap_size:
-            self.too_short()
+            too_short()
         p = after + bitmap_size
         if rows.is_compressed:
             inflated = self.inflater.inflate(p, end)

@@ -91,6 +91,7 @@ cdef bint rows_type(int type, RowsType *rows) noexcept nogil       # False if it
 cdef bint may_be_made_up(int type) noexcept nogil
 cdef bint checksum_fits(const uint8_t *data, size_t size) noexcept nogil
 cdef bint has_checksum_algorithm(str version) except -1
+cdef int too_short() except -1 nogil
 
 
 cdef class Event:

@@ -69,6 +69,12 @@ cdef bint has_checksum_algorithm(str version) except -1:
     return tuple(map(int, numbers.groups())) >= first
 
 
+cdef int too_short() except -1 nogil:
+    """Raises DecodeError."""
+    with gil:
+        raise DecodeError("an event that is too short for its fields")
+
+
 cdef class Event:
     """An event (or packet) that the compiled loop hands to Python: a control event.
 

@@ -14,6 +14,7 @@ from .gtid_event cimport TAG_MAX, UUID_SIZE, Gtid
 from .inflate cimport Inflater, PayloadReader
 from .packets cimport PacketBuffer
 from .plan cimport Scratch, TablePlan
+from .xa cimport XA_TEXT_MAX, XaTransaction
 
 
 cpdef enum Status:
@@ -31,8 +32,6 @@ cdef enum Group:
 
 
 cdef enum:
-    XA_TEXT_MAX = 512
-    XA_MARK_MAX = 16 + 3 * XA_TEXT_MAX     # bytes of the prop that marks entries of an XA transaction
     SOURCES_MAX = 16
 
 
@@ -75,9 +74,6 @@ cdef class Decoder:
     cdef Scratch scratch
     cdef Inflater inflater
     cdef PayloadReader payload
-    cdef PayloadReader ahead       # of the same payload, to see how an XA transaction ends
-    cdef const uint8_t *payload_body
-    cdef const uint8_t *payload_end
     cdef ExecutedSet executed_set
 
     # Options
@@ -120,18 +116,7 @@ cdef class Decoder:
     cdef uint32_t n                    # of the next event
     cdef bint has_entries              # something of it has been put
     cdef Begin begun
-    cdef bint is_undecided             # an XA transaction whose end is not known yet
-    cdef bint is_asked                 # ... not even by looking ahead: Python has been asked
-    cdef bint is_prepared              # it is the prepared part of an XA one: it is passed over, and kept if small
-    cdef string kept_events            # of it, as packets
-    cdef int kept_count                # of these packets; -1: they were too many
-    cdef size_t keeps_at_most          # bytes
-    cdef bint recalls                  # it is an XA COMMIT, whose prepared part is read from `part`
-    cdef PacketBuffer part
-    cdef size_t event_bytes            # of an event of it at most
-    cdef FileFormat part_format
-    cdef int64_t part_created, part_begin      # where it begins
-    cdef int64_t part_offset           # of the next event in its file; -1: only the part's own events are sent
+    cdef XaTransaction xa
     cdef Gtid gtid
     cdef uint32_t gtid_number          # in Ring.gtid_sources; 0: none
     cdef SourceNumber known_sources[SOURCES_MAX]
@@ -178,7 +163,6 @@ cdef class Decoder:
     cdef int start_inner_event(self, const uint8_t *data, size_t size) except -1 nogil
     cdef bint has_event(self, const uint8_t *data, size_t size) except -1 nogil
     cdef bint start_part_event(self, const uint8_t *data, size_t size) except -1 nogil
-    cdef int describe_part(self) except -1
     cdef int read_header(self, const uint8_t *data, size_t size) except -1 nogil
     cdef int check_offset(self) except -1 nogil
     cdef bint dispatch(self, const uint8_t *body, const uint8_t *end) except -1 nogil
@@ -195,10 +179,8 @@ cdef class Decoder:
     cdef int number_source(self) except -1 nogil
     cdef bint query(self, const uint8_t *body, const uint8_t *end, bint is_compressed) except -1 nogil
     cdef Status decide(self) except? NEED_DATA nogil
-    cdef int mark_xa(self, const char *state, const uint8_t *xid, size_t size) except -1 nogil
     cdef int decided(self, bint one_phase) except -1 nogil
     cdef bint prepared_event(self, const uint8_t *body, const uint8_t *end) except -1 nogil
-    cdef int keep(self, const uint8_t *event, const uint8_t *end) except -1 nogil
     cdef bint prepared_in_payload(self, const uint8_t *body, const uint8_t *end) except -1 nogil
     cdef int begin_transaction(self, uint64_t thread_id, const uint8_t *xa, size_t xa_size) except -1 nogil
     cdef int end_transaction(self, const uint8_t *id, size_t id_size, const uint8_t *xa, size_t xa_size) except -1 nogil
@@ -210,7 +192,6 @@ cdef class Decoder:
     cdef bint next_entry(self, Py_ssize_t size) except -1 nogil
     cdef int statement(self, const uint8_t *text, size_t size) except -1 nogil
     cdef int variables(self, int type, const uint8_t *body, const uint8_t *end) except -1
-    cdef int too_long(self) except -1 nogil
     cdef int refuse(self) except -1
     cdef int table_id_size(self) noexcept nogil
     cdef void *find(self, uint64_t id) noexcept nogil

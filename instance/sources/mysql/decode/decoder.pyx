@@ -28,7 +28,7 @@ from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 from cython.operator cimport dereference
 
-from .....protocol.canal.entry cimport GTID_KEY, XA_KEY
+from .....protocol.canal.entry cimport GTID_KEY
 from .....protocol.canal.tags cimport (
     CHANGE_EVENT_TYPE,
     DELETE,
@@ -95,6 +95,18 @@ from .gtid_event cimport (
 from .inflate cimport Inflater, PayloadReader
 from .packets cimport PacketBuffer
 from .plan cimport Scratch, TablePlan
+from .words cimport is_words, starts_with
+from .xa cimport (
+    ASKED,
+    NO_XA,
+    PREPARED,
+    RECALLED,
+    UNDECIDED,
+    RecalledPart,
+    XaTransaction,
+    check_xid,
+    mark_entries,
+)
 
 from .....protocol.errors import DecodeError, SourceChangedError
 from .....protocol.position import Position, file_number
@@ -108,9 +120,6 @@ cdef enum:
     LEAST_RECEIVED_BYTES = 64 << 10
     KNOWN_BYTES = 8 << 20          # of plans kept (some 8,000 tables); more are forgotten between two transactions
     KNOWN_IDS = 8192               # of tables, kept likewise
-    XA_AHEAD = 16 << 20            # received at most, to see how an XA transaction ends, before the source is asked
-    KEPT_BYTES = 256 << 10         # of the events of a prepared part; or, if that is less, a 64th of the ring's memory
-    FRAME_BYTES = 4                # before a packet: its length and number
 
     PACKET_EVENT = 0x00            # first byte of a packet
     PACKET_EOF = 0xFE
@@ -118,7 +127,6 @@ cdef enum:
 
     FIRST_OFFSET = 4               # of the first event in a file, after the magic number
 
-    QUERY_POST_HEADER = 13
     ROWS_HEADER_V2 = 10            # post-header length of rows events with extra data
     DUMMY_TABLE_ID = 0xFFFFFF      # of a rows event without rows that only ends a statement
 
@@ -134,23 +142,6 @@ cdef size_t NO_NAMES_SIZE = 4
 
 # --- bytes -----------------------------------------------------------------------------------------------------------
 
-cdef inline bint starts_with(const uint8_t *p, const uint8_t *end, const char *words) noexcept nogil:
-    """Whether the text begins with the words, in any case, and then ends or goes on without a letter."""
-    cdef size_t size = strlen(words)
-    cdef size_t i
-    if <size_t>(end - p) < size:
-        return False
-    for i in range(size):
-        if (p[i] & 0xDF if b"a" <= p[i] <= b"z" else p[i]) != <uint8_t>words[i]:
-            return False
-    return p + size == end or not (b"A" <= (p[size] & 0xDF) <= b"Z")
-
-
-cdef inline bint is_words(const uint8_t *p, const uint8_t *end, const char *words) noexcept nogil:
-    """Whether the text is the words, in any case."""
-    return <size_t>(end - p) == strlen(words) and starts_with(p, end, words)
-
-
 cdef inline uint8_t *put_pair(
     uint8_t *p, unsigned int tag, const char *key, const uint8_t *value, size_t size
 ) noexcept nogil:
@@ -163,13 +154,6 @@ cdef inline uint8_t *put_pair(
     return put_utf8(p, value, size)
 
 
-cdef inline bint is_gtid(int type) noexcept nogil:
-    return (
-        type == GTID_EVENT or type == ANONYMOUS_GTID_EVENT or type == GTID_TAGGED_EVENT
-        or type == MARIADB_GTID_EVENT
-    )
-
-
 cdef inline bint has_all(const uint8_t *bits, uint64_t count) noexcept nogil:
     """Whether so many bits are set."""
     while count >= 8:
@@ -178,27 +162,6 @@ cdef inline bint has_all(const uint8_t *bits, uint64_t count) noexcept nogil:
         bits += 1
         count -= 8
     return count == 0 or bits[0] & (1 << count) - 1 == (1 << count) - 1
-
-
-cdef inline void put_le24(uint8_t *p, uint32_t value) noexcept nogil:
-    p[0] = value & 0xFF
-    p[1] = value >> 8 & 0xFF
-    p[2] = value >> 16
-
-
-cdef inline void put_le32(uint8_t *p, uint32_t value) noexcept nogil:
-    put_le24(p, value & 0xFFFFFF)
-    p[3] = value >> 24
-
-
-cdef inline bint is_xa_start(const uint8_t *event, size_t size) noexcept nogil:
-    """Whether a QUERY event is that of an XA START."""
-    cdef const uint8_t *body = event + HEADER_SIZE
-    cdef const uint8_t *text
-    if size < HEADER_SIZE + QUERY_POST_HEADER:
-        return False
-    text = body + QUERY_POST_HEADER + le16(body + 11) + body[8] + 1
-    return text < event + size and starts_with(text, event + size, "XA START")
 
 
 cdef inline bytes name_in(const uint8_t *body, size_t size):
@@ -260,10 +223,7 @@ cdef class Decoder:
         self.inflater = Inflater(options.event_bytes)
         self.payload = PayloadReader(options.event_bytes)
         self.format = FileFormat()
-        self.part_format = FileFormat()
-        self.ahead = PayloadReader(options.event_bytes)
-        self.keeps_at_most = min(KEPT_BYTES, ring.memory // 64)
-        self.event_bytes = options.event_bytes
+        self.xa = XaTransaction(options.event_bytes, ring.memory)
         self.known = {}
         self.retired = []
         self.gtid_on = options.gtid_on
@@ -309,8 +269,8 @@ cdef class Decoder:
         self.offset = self.next_file_offset = -1
         self.group = NO_GROUP
         self.begun.pending = self.has_entries = self.unfinished = self.in_rows = False
-        self.is_undecided = self.is_asked = self.is_prepared = self.recalls = False
-        self.part = None
+        self.xa.state = NO_XA
+        self.xa.part = None
         self.gtid_number = 0
         self.event = None
         self.reached_file = 0
@@ -342,11 +302,11 @@ cdef class Decoder:
 
     def part_space(self):
         """As `receive_space`, for the prepared part that `recall` asked for; only after NEED_PART."""
-        return self.part.receive_space()
+        return self.xa.part.packets.receive_space()
 
     def part_received(self, size_t size):
         """So many bytes were written to the space of the prepared part."""
-        self.part.received(size)
+        self.xa.part.packets.received(size)
 
     def run(self):
         """Decodes what was received, without the GIL.
@@ -441,15 +401,14 @@ cdef class Decoder:
 
         Without an answer it counts as prepared.
         """
-        if not self.is_undecided:
+        if not self.xa.is_open():
             raise RuntimeError("no XA transaction is to be decided on")
-        self.is_undecided = self.is_asked = False
         self.decided(one_phase)
 
     @property
     def kept(self):
         """The events of the prepared part whose XA_PREPARE event is `event`, as packets; None if they are too many."""
-        return None if self.kept_events.empty() else <bytes>self.kept_events
+        return None if self.xa.kept_events.empty() else <bytes>self.xa.kept_events
 
     def recall(self, xid, position):
         """The prepared part of the XA transaction belongs to the control event, an XA COMMIT, and follows.
@@ -460,19 +419,14 @@ cdef class Decoder:
         cdef bytes text = xid.encode()
         if not self.unfinished or not self.counts:
             raise RuntimeError("no event waits for an answer")
-        if len(text) > XA_TEXT_MAX:
-            self.too_long()
+        check_xid(len(text))
         if self.group == NO_GROUP:
             self.open_group(OPEN)
         self.ends = False
         self.group = OPEN
-        self.part = PacketBuffer(LEAST_RECEIVED_BYTES, self.event_bytes)
-        self.recalls = True
-        self.part_created = position.created
-        self.part_begin = position.begin
-        self.part_offset = -1
-        self.part_format.has_checksums = False
-        self.mark_xa("committed", <const uint8_t *>PyBytes_AS_STRING(text), len(text))
+        self.xa.part = RecalledPart(self.xa.event_bytes, position)
+        self.xa.state = RECALLED
+        mark_entries(self.entries, "committed", <const uint8_t *>PyBytes_AS_STRING(text), len(text))
         self.begin_transaction(le32(self.body), NULL, 0)
 
     @property
@@ -566,9 +520,9 @@ cdef class Decoder:
             self.unfinished = False
             self.finish_event()
         while True:
-            if self.is_undecided:
+            if self.xa.is_open():
                 status = self.decide()
-                if self.is_undecided:
+                if self.xa.is_open():
                     return status
             if self.has_stopped():
                 self.put_begin()  # a position within a transaction means that something follows it
@@ -580,8 +534,8 @@ cdef class Decoder:
                 if data == NULL:
                     continue
                 self.start_inner_event(data, size)
-            elif self.recalls:
-                data = self.part.next(&size)
+            elif self.xa.state == RECALLED:
+                data = self.xa.part.packets.next(&size)
                 if data == NULL:
                     return NEED_PART
                 if not self.has_event(data, size):
@@ -631,7 +585,7 @@ cdef class Decoder:
         self.body_end = data + size
         self.ends = self.is_put = self.in_rows = False
         self.event_count += 1
-        if self.recalls:  # it has the place of the XA COMMIT
+        if self.xa.state == RECALLED:  # it has the place of the XA COMMIT
             return 0
         self.place.timestamp = self.header.timestamp
         self.place.server_id = self.header.server_id
@@ -714,63 +668,21 @@ cdef class Decoder:
         return 0
 
     cdef bint start_part_event(self, const uint8_t *data, size_t size) except -1 nogil:
-        """Reads the header of an event that is sent for a prepared part; False if it is not one of its events.
-
-        A dump begins with the head of the file, and may begin before the part. `kept` has nothing else.
-        """
-        cdef bint made_up
+        """Reads the header of an event that is sent for a prepared part; False if it is not one of its events."""
         self.read_header(data, size)
-        made_up = self.header.flags & LOG_EVENT_ARTIFICIAL_F != 0 or (
-            self.header.log_pos == 0 and may_be_made_up(self.header.type)
-        )
-        if self.header.type == ROTATE_EVENT and made_up:
-            if self.body_end - self.body < 8:
-                too_short()
-            self.part_offset = <int64_t>le64(self.body)
+        if not self.xa.part.takes(&self.header, data, size, &self.body_end):
             return False
-        if self.header.type == FORMAT_DESCRIPTION_EVENT:
-            with gil:
-                self.describe_part()
-            if not made_up:
-                self.part_offset += self.header.size
-            return False
-        self.body_end = self.part_format.end_of(data, size)
-        if made_up or self.header.type == HEARTBEAT_EVENT or self.header.type == HEARTBEAT_EVENT_V2:
-            return False
-        if self.part_offset >= 0:
-            self.part_offset += self.header.size
-            if self.header.log_pos and self.header.log_pos != <uint32_t>self.part_offset:
-                with gil:
-                    raise DecodeError(
-                        f"an event of a prepared XA transaction that ends at {self.part_offset} by the events before"
-                        f" it, but at {self.header.log_pos} by its header"
-                    )
-            if self.part_offset <= self.part_begin or is_gtid(self.header.type):
-                if self.part_offset - self.header.size > self.part_begin:
-                    with gil:
-                        raise DecodeError("a prepared XA transaction without XA PREPARE")
-                return False
         self.counts = True
         self.event_begin = self.begin_offset
         self.event_n = self.n
         return True
-
-    cdef int describe_part(self) except -1:
-        """The FORMAT_DESCRIPTION event of the file that has a prepared part."""
-        if self.header.timestamp != self.part_created:
-            raise SourceChangedError(
-                f"the file of a prepared XA transaction was created at {self.header.timestamp}, not at"
-                f" {self.part_created}: the source was reset, or restored"
-            )
-        self.part_format.read(self.body, &self.body_end)
-        return 0
 
     cdef bint dispatch(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
         """Decodes the event; True when Python has to."""
         cdef int type = self.header.type
         cdef uint8_t text[20]
         cdef RowsType rows
-        if self.is_prepared and self.counts:
+        if self.xa.state == PREPARED and self.counts:
             return self.prepared_event(body, end)
         if rows_type(type, &rows):
             self.rows(body, end)
@@ -795,7 +707,6 @@ cdef class Decoder:
                 return self.only_xa and self.prepared_in_payload(body, end)
             else:
                 self.payload.open(body, end)
-                self.payload_body, self.payload_end = body, end
         elif type == ROWS_QUERY_EVENT:
             # length 1, not to be relied on | text
             if end == body:
@@ -808,7 +719,7 @@ cdef class Decoder:
                 self.variables(type, body, end)
         elif type == XA_PREPARE_EVENT:
             self.ends = True  # its TRANSACTIONEND was the XA END before it, except of a part that is recalled
-            return (self.recalls or self.only_xa) and self.control(type, body, end)
+            return (self.xa.state == RECALLED or self.only_xa) and self.control(type, body, end)
         elif type == HEARTBEAT_EVENT or type == HEARTBEAT_EVENT_V2:
             self.heartbeat(body, end)
         elif type == FORMAT_DESCRIPTION_EVENT:
@@ -842,11 +753,11 @@ cdef class Decoder:
         if self.group != NO_GROUP and not self.ends:
             self.n += 1
             return 0
-        if self.recalls:
+        if self.xa.state == RECALLED:
             if self.header.type != XA_PREPARE_EVENT:
                 with gil:
                     raise DecodeError("a prepared XA transaction that ends otherwise than by XA PREPARE")
-            self.recalls = False
+            self.xa.state = NO_XA
             self.end_transaction(<const uint8_t *>b"0", 1, NULL, 0)
         if self.group != NO_GROUP:
             self.transaction_count += 1
@@ -863,9 +774,9 @@ cdef class Decoder:
         self.gtid.commit_us = 0
         self.entries.clear_props()
         self.has_entries = self.begun.pending = False
-        if self.part is not None and not self.payload.active:
+        if self.xa.part is not None and not self.payload.active:
             with gil:
-                self.part = None
+                self.xa.part = None
         if self.has_retired or self.known_bytes > KNOWN_BYTES or self.by_id.size() > KNOWN_IDS:
             self.forget_tables()
         return 0
@@ -1043,9 +954,8 @@ cdef class Decoder:
                 self.executed_set.add(&self.gtid)
                 self.add_gtid_props()
         if self.gtid.is_mariadb and self.gtid.flags & FL_PREPARED_XA and self.moves_xa and not self.walking:
-            self.kept_events.clear()
-            self.kept_count = 0
-            self.is_prepared = True
+            self.xa.clear_kept()
+            self.xa.state = PREPARED
         elif not standalone and not self.strict_canal:
             self.begin_transaction(self.gtid.thread_id, NULL, 0)
         return 0
@@ -1142,8 +1052,8 @@ cdef class Decoder:
             text += 1
         while text < text_end and ((text_end - 1)[0] <= b" " or (text_end - 1)[0] == b";"):
             text_end -= 1
-        if self.recalls and (starts_with(text, text_end, "XA START") or starts_with(text, text_end, "XA BEGIN")
-                             or starts_with(text, text_end, "XA END")):
+        if self.xa.state == RECALLED and (starts_with(text, text_end, "XA START") or starts_with(text, text_end, "XA BEGIN")
+                                          or starts_with(text, text_end, "XA END")):
             return False  # begin and end of the transaction are those of the XA COMMIT
         if is_words(text, text_end, "BEGIN"):
             if self.group == OPEN:
@@ -1163,11 +1073,11 @@ cdef class Decoder:
                 self.open_group(OPEN)
             self.group = OPEN
             self.begin_transaction(le32(body), text + 8, text_end - text - 8)
-            self.is_undecided = self.moves_xa and not self.walking
-            self.kept_events.clear()
-            self.kept_count = 0
+            if self.moves_xa and not self.walking:
+                self.xa.state = UNDECIDED
+            self.xa.clear_kept()
             if not self.payload.active:
-                self.keep(body - HEADER_SIZE, end)
+                self.xa.keep(body - HEADER_SIZE, end)
             return False
         if starts_with(text, text_end, "XA END"):
             if self.group == NO_GROUP:
@@ -1186,61 +1096,42 @@ cdef class Decoder:
             return self.unfinished
         return self.control(QUERY_EVENT, body, end)
 
-    # XA_PREPARE: one phase 1 | format id 4 | size of gtrid 4 | size of bqual 4 | both texts
-    # (`XA_prepare_event`, libs/mysql/binlog/event/control_events.h)
     cdef Status decide(self) except? NEED_DATA nogil:
-        """Finds out how the XA transaction whose XA START has come ends: only its last event says that.
-
-        The source sends a transaction when it has written all of it. So, while `is_undecided`, the end is looked for
-        in what is received, or in the payload. If it is too far for that, Python has to ask the source.
-        """
-        cdef const uint8_t *event = NULL
-        cdef size_t size = 0
-        cdef int found = 1
-        if self.is_asked:
-            with gil:
-                self.decide_xa(one_phase=False)
+        """Finds out how the XA transaction whose XA START has come ends."""
+        cdef bint one_phase = False
+        cdef int found
+        if self.xa.state == ASKED:  # without an answer
+            self.decided(False)
             return NEED_DATA
-        if self.payload.active:
-            self.ahead.open(self.payload_body, self.payload_end)
-            while event == NULL or event[4] != XA_PREPARE_EVENT:
-                event = self.ahead.next(&size)
-                if event == NULL:
-                    with gil:
-                        raise DecodeError("a transaction payload with XA START, but without XA PREPARE")
-            if size <= HEADER_SIZE:
-                too_short()
-            self.ahead.close()
-        else:
-            found = self.packets.find(XA_PREPARE_EVENT, XA_AHEAD, &event)
+        found = self.xa.find_end(self.packets, self.payload, &one_phase)
         if found == 0:
             self.packets.release()
             return NEED_DATA
         self.packets.stop_search()
         if found < 0:
-            self.is_asked = True
+            self.xa.state = ASKED
             with gil:
                 self.event = self.make_event(XA_PREPARE_EVENT, NULL, NULL)
             return CONTROL
-        self.is_undecided = False
-        self.decided(event[HEADER_SIZE] != 0)
+        self.decided(one_phase)
         return NEED_DATA
 
     cdef int decided(self, bint one_phase) except -1 nogil:
         """The XA transaction whose XA START has come is committed where it ends, or only prepared."""
         if one_phase:
-            return self.mark_xa("one-phase", self.begun.xa, self.begun.xa_size)
+            self.xa.state = NO_XA
+            mark_entries(self.entries, "one-phase", self.begun.xa, self.begun.xa_size)
+            return 0
         self.begun.pending = False
-        self.is_prepared = True
+        self.xa.state = PREPARED
         if self.payload.active:
-            self.keep(self.payload_body - HEADER_SIZE, self.payload_end)
+            self.xa.keep(self.payload.body - HEADER_SIZE, self.payload.body_end)
         return 0
 
     cdef bint prepared_event(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
         """Keeps an event of a prepared part, up to a limit; its end is handed to Python."""
-        cdef bint is_inner = self.payload.active
-        if not is_inner:
-            self.keep(body - HEADER_SIZE, end)
+        if not self.payload.active:
+            self.xa.keep(body - HEADER_SIZE, end)
         if self.header.type != XA_PREPARE_EVENT:
             if is_gtid(self.header.type) or self.header.type == ROTATE_EVENT or (
                 self.header.type == FORMAT_DESCRIPTION_EVENT
@@ -1248,59 +1139,22 @@ cdef class Decoder:
                 with gil:
                     raise DecodeError("a prepared XA transaction without XA PREPARE")
             return False
-        self.is_prepared = False
+        self.xa.state = NO_XA
         self.ends = True
         return self.control(XA_PREPARE_EVENT, body, end)
 
-    cdef int keep(self, const uint8_t *event, const uint8_t *end) except -1 nogil:
-        """Keeps an event without its checksum as a packet, unless there are too many of its prepared part."""
-        cdef size_t size = end - event
-        cdef uint8_t frame[FRAME_BYTES + 1]
-        if self.kept_count < 0:
-            return 0
-        if self.kept_events.size() + sizeof(frame) + size > self.keeps_at_most:
-            self.kept_events = string()
-            self.kept_count = -1
-            return 0
-        put_le24(frame, size + 1)
-        frame[3] = <uint8_t>self.kept_count
-        frame[4] = PACKET_EVENT
-        self.kept_count += 1
-        self.kept_events.append(<const char *>frame, sizeof(frame))
-        self.kept_events.append(<const char *>event, size)
-        put_le32(<uint8_t *>self.kept_events.data() + self.kept_events.size() - size + 9, size)
-        return 0
-
     cdef bint prepared_in_payload(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
         """Hands the XA_PREPARE event of a compressed transaction to Python, if it is an XA transaction."""
-        cdef const uint8_t *event
         cdef size_t size = 0
-        self.ahead.open(body, end)
-        event = self.ahead.next(&size)
-        if event != NULL and event[4] == QUERY_EVENT and is_xa_start(event, size):
-            while event != NULL and event[4] != XA_PREPARE_EVENT:
-                event = self.ahead.next(&size)
-            if event != NULL:
-                self.control(XA_PREPARE_EVENT, event + HEADER_SIZE, event + size)
-        self.ahead.close()
+        cdef const uint8_t *event = self.xa.find_prepare(body, end, &size)
+        if event != NULL:
+            self.control(XA_PREPARE_EVENT, event + HEADER_SIZE, event + size)
+        self.xa.ahead.close()
         return self.unfinished
-
-    cdef int mark_xa(self, const char *state, const uint8_t *xid, size_t size) except -1 nogil:
-        """Makes every entry of the transaction say which XA transaction it belongs to."""
-        cdef uint8_t mark[XA_MARK_MAX]
-        cdef size_t state_size = strlen(state)
-        while size and xid[0] <= b" ":
-            xid += 1
-            size -= 1
-        memcpy(mark, state, state_size)
-        mark[state_size] = b" "
-        self.entries.add_prop(<const char *>XA_KEY.data, mark, put_utf8(mark + state_size + 1, xid, size) - mark)
-        return 0
 
     cdef int begin_transaction(self, uint64_t thread_id, const uint8_t *xa, size_t xa_size) except -1 nogil:
         """Keeps the BEGIN until something of the transaction is put."""
-        if xa_size > XA_TEXT_MAX:
-            self.too_long()
+        check_xid(xa_size)
         self.begun.pending = self.delivers(self.event_begin, self.event_n)
         if self.begun.pending:
             self.has_entries = False
@@ -1314,17 +1168,12 @@ cdef class Decoder:
             memcpy(self.begun.xa, xa, xa_size)
         return 0
 
-    cdef int too_long(self) except -1 nogil:
-        with gil:
-            raise DecodeError(f"an XA transaction whose id has more than {XA_TEXT_MAX} characters")
-
     cdef int end_transaction(
         self, const uint8_t *id, size_t id_size, const uint8_t *xa, size_t xa_size
     ) except -1 nogil:
         """Puts the end, and the BEGIN too for an empty transaction that Canal would let through."""
         cdef int64_t time_ms
-        if xa_size > XA_TEXT_MAX:
-            self.too_long()
+        check_xid(xa_size)
         if not self.has_entries:
             time_ms = <int64_t>(self.begun.place.timestamp if self.begun.pending else self.place.timestamp) * 1000
             if -TRANSACTION_INTERVAL <= time_ms - self.last_empty_ms <= TRANSACTION_INTERVAL:

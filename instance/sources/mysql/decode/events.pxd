@@ -64,6 +64,7 @@ cpdef enum BinlogEvent:
 cdef enum:
     HEADER_SIZE = 19
     CHECKSUM_SIZE = 4
+    QUERY_POST_HEADER = 13
 
     LOG_EVENT_BINLOG_IN_USE_F = 0x01
     LOG_EVENT_ARTIFICIAL_F = 0x20
@@ -92,6 +93,13 @@ cdef bint may_be_made_up(int type) noexcept nogil
 cdef bint checksum_fits(const uint8_t *data, size_t size) noexcept nogil
 cdef bint has_checksum_algorithm(str version) except -1
 cdef int too_short() except -1 nogil
+
+
+cdef inline bint is_gtid(int type) noexcept nogil:
+    return (
+        type == GTID_EVENT or type == ANONYMOUS_GTID_EVENT or type == GTID_TAGGED_EVENT
+        or type == MARIADB_GTID_EVENT
+    )
 
 
 cdef class Event:

@@ -17,6 +17,8 @@ cdef class PayloadReader:
     cdef void *stream              # ZSTD_DStream, made at the first compressed payload
     cdef readonly bint active
     cdef bint compressed
+    cdef const uint8_t *body       # of the event
+    cdef const uint8_t *body_end
     cdef const uint8_t *source
     cdef const uint8_t *source_end
     cdef uint64_t rest             # bytes of the inflated payload that have not been handed out

@@ -161,6 +161,8 @@ cdef class PayloadReader:
         if not self.compressed and compression != COMPRESSION_NONE:
             with gil:
                 raise DecodeError(f"a transaction payload of compression type {compression}, which is unknown")
+        self.body = body
+        self.body_end = end
         self.source = p
         self.source_end = end
         self.rest = inflated if sized or self.compressed else size

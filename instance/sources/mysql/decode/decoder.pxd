@@ -2,7 +2,6 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libcpp.string cimport string
-from libcpp.unordered_map cimport unordered_map
 
 from .....store.ring cimport Ring, Slot, Staging
 from .....store.segment cimport SegmentWriter
@@ -13,7 +12,8 @@ from .file_format cimport FileFormat
 from .gtid_event cimport TAG_MAX, UUID_SIZE, Gtid
 from .inflate cimport Inflater, PayloadReader
 from .packets cimport PacketBuffer
-from .plan cimport Scratch, TablePlan
+from .plan cimport Scratch
+from .tables cimport KnownTables
 from .xa cimport XA_TEXT_MAX, XaTransaction
 
 
@@ -49,16 +49,6 @@ cdef struct Begin:         # a BEGIN that is put when the first entry of its tra
 cdef struct SourceNumber:  # of Ring.gtid_sources
     Gtid gtid
     uint32_t number
-
-
-cdef class KnownTable:     # a table map that was seen, with its plan
-    cdef TablePlan plan
-    cdef bytes body        # of the TABLE_MAP event, after the table id and flags
-    cdef const uint8_t *data
-    cdef size_t size
-    cdef const uint8_t *names
-    cdef size_t names_size
-    cdef bint forgotten    # its table is planned again at its next TABLE_MAP event
 
 
 cdef class Decoder:
@@ -140,11 +130,7 @@ cdef class Decoder:
     cdef uint32_t stop_n
 
     # Tables
-    cdef dict known                    # schema 0x00 table 0x00 -> KnownTable: its latest version
-    cdef Py_ssize_t known_bytes        # that they take, about
-    cdef unordered_map[uint64_t, void *] by_id      # table id -> KnownTable, owned by `known` or `retired`
-    cdef list retired                  # KnownTables that were forgotten in the current transaction
-    cdef bint has_retired
+    cdef KnownTables tables
     cdef uint64_t unknown_id           # of the TABLE_MAP event that Python handles
     cdef void *of_rows                 # the KnownTable of the rows event that is decoded; valid while `in_rows`
 
@@ -194,7 +180,6 @@ cdef class Decoder:
     cdef int variables(self, int type, const uint8_t *body, const uint8_t *end) except -1
     cdef int refuse(self) except -1
     cdef int table_id_size(self) noexcept nogil
-    cdef void *find(self, uint64_t id) noexcept nogil
     cdef int check_gtid(self) except -1 nogil
     cdef int add_gtid_props(self) noexcept nogil
     cdef object make_position(self, int64_t begin, uint32_t n)
@@ -209,5 +194,3 @@ cdef class Decoder:
         self, const EventPlace *place, int64_t begin, uint32_t n, int kind, int event_type
     ) except -1 nogil
     cdef int advance(self, bint here=*) except -1 nogil
-    cdef int retire(self, bytes name) except -1
-    cdef int forget_tables(self) except -1 nogil

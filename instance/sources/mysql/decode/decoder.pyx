@@ -20,13 +20,10 @@ decoder leaves them where they were prepared.
 
 import re
 
-cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, strlen
 from libcpp.string cimport string
-from libcpp.unordered_map cimport unordered_map
-from cython.operator cimport dereference
 
 from .....protocol.canal.entry cimport GTID_KEY
 from .....protocol.canal.tags cimport (
@@ -95,6 +92,7 @@ from .gtid_event cimport (
 from .inflate cimport Inflater, PayloadReader
 from .packets cimport PacketBuffer
 from .plan cimport Scratch, TablePlan
+from .tables cimport KnownTable, KnownTables
 from .words cimport is_words, starts_with
 from .xa cimport (
     ASKED,
@@ -118,8 +116,6 @@ cdef enum:
     LEAST_STAGED_BYTES = 64 << 10
     RECEIVED_BYTES = 1 << 20       # at once of a busy stream, or a 16th of what the ring may hold
     LEAST_RECEIVED_BYTES = 64 << 10
-    KNOWN_BYTES = 8 << 20          # of plans kept (some 8,000 tables); more are forgotten between two transactions
-    KNOWN_IDS = 8192               # of tables, kept likewise
 
     PACKET_EVENT = 0x00            # first byte of a packet
     PACKET_EOF = 0xFE
@@ -164,41 +160,7 @@ cdef inline bint has_all(const uint8_t *bits, uint64_t count) noexcept nogil:
     return count == 0 or bits[0] & (1 << count) - 1 == (1 << count) - 1
 
 
-cdef inline bytes name_in(const uint8_t *body, size_t size):
-    """Schema 0x00 table 0x00, of a TABLE_MAP body after table id and flags; None if it is cut off."""
-    cdef size_t schema_size, table_size
-    if size < 2 or size < <size_t>body[0] + 3:
-        return None
-    schema_size = <size_t>body[0] + 1
-    table_size = <size_t>body[schema_size + 1] + 1
-    if size < 2 + schema_size + table_size:
-        return None
-    return (<const char *>body + 1)[:schema_size] + (<const char *>body + schema_size + 2)[:table_size]
-
-
-cdef inline bint is_of(const void *known, const uint8_t *body, size_t size) noexcept nogil:
-    """Whether the KnownTable is that of a TABLE_MAP body after table id and flags, and counts."""
-    return (
-        known != NULL and not (<KnownTable>known).forgotten
-        and (<KnownTable>known).size == size and memcmp((<KnownTable>known).data, body, size) == 0
-    )
-
-
 # --- the decoder -----------------------------------------------------------------------------------------------------
-
-@cython.no_gc
-cdef class KnownTable:
-    """A table map that was seen, with its plan."""
-
-    def __init__(self, TablePlan plan not None, bytes body not None):
-        """Entries go to the ring's memory, numbers come from its registries; the caller puts."""
-        self.plan = plan
-        self.body = body
-        self.data = <const uint8_t *>PyBytes_AS_STRING(body)
-        self.size = len(body)
-        self.names = <const uint8_t *>PyBytes_AS_STRING(plan.encoded)
-        self.names_size = plan.names_size
-
 
 cdef class Decoder:
     """Decodes one binlog dump after the other into a staging.
@@ -224,8 +186,7 @@ cdef class Decoder:
         self.payload = PayloadReader(options.event_bytes)
         self.format = FileFormat()
         self.xa = XaTransaction(options.event_bytes, ring.memory)
-        self.known = {}
-        self.retired = []
+        self.tables = KnownTables()
         self.gtid_on = options.gtid_on
         self.strict_canal = options.strict_canal
         self.moves_xa = moves_xa and not options.strict_canal
@@ -274,7 +235,7 @@ cdef class Decoder:
         self.gtid_number = 0
         self.event = None
         self.reached_file = 0
-        self.by_id.clear()
+        self.tables.by_id.clear()
         self.skipping = position is not None
         if position is not None:
             self.skip_file = position.file
@@ -346,38 +307,16 @@ cdef class Decoder:
     def add_plan(self, TablePlan plan not None):
         """Takes the plan of the table whose TABLE_MAP event `event` is."""
         cdef bytes body = self.event.body
-        cdef KnownTable table = KnownTable(plan, body[self.table_id_size() + 2:])
-        cdef bytes name
         if not self.unfinished or self.event.type != TABLE_MAP_EVENT:
             raise RuntimeError("the event is not a TABLE_MAP")
-        name = name_in(<const uint8_t *>PyBytes_AS_STRING(table.body), PyBytes_GET_SIZE(table.body))
-        self.retire(name)
-        self.known[name] = table
-        self.known_bytes += plan.size + len(table.body)
-        self.by_id[self.unknown_id] = <void *>table
+        self.tables.add(self.unknown_id, plan, body[self.table_id_size() + 2:])
 
     def forget_plans(self, schema=None, table=None):
         """Asks again at the next TABLE_MAP event of the table, of all tables of the schema, or of all tables.
 
         Until then the earlier answer counts, so this may be called in the middle of a transaction.
         """
-        cdef bytes start = b"" if schema is None else schema.encode("utf-8", "replace") + b"\0"
-        if table is not None:  # must not take longer with more tables
-            self.retire(start + table.encode("utf-8", "replace") + b"\0")
-            return
-        for name in list(self.known):
-            if name.startswith(start):
-                self.retire(name)
-
-    cdef int retire(self, bytes name) except -1:
-        """Forgets a table; its rows in the current transaction keep their plan."""
-        cdef KnownTable known = self.known.pop(name, None)
-        if known is not None:
-            self.known_bytes -= known.plan.size + len(known.body)
-            known.forgotten = True
-            self.retired.append(known)
-            self.has_retired = True
-        return 0
+        self.tables.forget(schema, table)
 
     def put_entry(self, const unsigned char[::1] entry, kind, event_type, table=0, flags=0):
         """Stages an encoded Entry for the control event, at its position; its transaction's BEGIN goes before it."""
@@ -777,8 +716,7 @@ cdef class Decoder:
         if self.xa.part is not None and not self.payload.active:
             with gil:
                 self.xa.part = None
-        if self.has_retired or self.known_bytes > KNOWN_BYTES or self.by_id.size() > KNOWN_IDS:
-            self.forget_tables()
+        self.tables.shrink()
         return 0
 
     cdef int refuse(self) except -1:
@@ -1249,7 +1187,6 @@ cdef class Decoder:
         cdef int id_size = self.table_id_size()
         cdef uint64_t id
         cdef size_t size = end - body - id_size - 2
-        cdef void *found
         if end - body < id_size + 2:
             too_short()
         if self.group == NO_GROUP:
@@ -1257,37 +1194,10 @@ cdef class Decoder:
         if self.walking:
             return False
         id = le48(body) if id_size == 6 else le32(body)
-        found = self.find(id)
-        body += id_size + 2
-        if is_of(found, body, size):
+        if self.tables.knows(id, body + id_size + 2, size):
             return False
-        with gil:
-            table = self.known.get(name_in(body, size))
-            if table is not None and is_of(<void *>table, body, size):
-                self.by_id[id] = <void *>table
-                return False
-        self.by_id.erase(id)
         self.unknown_id = id
         return self.control(TABLE_MAP_EVENT, self.body, end)
-
-    cdef void *find(self, uint64_t id) noexcept nogil:
-        """The KnownTable of a table id, or NULL."""
-        cdef unordered_map[uint64_t, void *].iterator place = self.by_id.find(id)
-        return NULL if place == self.by_id.end() else dereference(place).second
-
-    cdef int forget_tables(self) except -1 nogil:
-        """Between transactions: releases retired tables, and bounds the plans that are kept.
-
-        With more tables, a plan is made again when its table comes back.
-        """
-        self.by_id.clear()  # those that are still known are found by their body again
-        with gil:
-            self.retired.clear()
-            self.has_retired = False
-            if self.known_bytes > KNOWN_BYTES:
-                self.known.clear()
-                self.known_bytes = 0
-        return 0
 
     # table id 6 (4 where the post-header has 6 bytes) | flags 2
     # | length of extra data 2, itself included, and the data, where the post-header has 10 bytes
@@ -1321,7 +1231,7 @@ cdef class Decoder:
         id = le48(body) if id_size == 6 else le32(body)
         if id == DUMMY_TABLE_ID or self.walking:
             return 0
-        found = self.find(id)
+        found = self.tables.find(id)
         if found == NULL:
             with gil:
                 raise DecodeError(f"rows of table id {id}, for which no TABLE_MAP event has come")

@@ -9,7 +9,8 @@ from .entries cimport EntryWriter, EventPlace
 from .events cimport Event, EventHeader
 from .executed cimport ExecutedSet
 from .file_format cimport FileFormat
-from .gtid_event cimport TAG_MAX, UUID_SIZE, Gtid
+from .gtid_event cimport Gtid
+from .gtid_sources cimport GtidSources
 from .inflate cimport Inflater, PayloadReader
 from .packets cimport PacketBuffer
 from .plan cimport Scratch
@@ -31,10 +32,6 @@ cdef enum Group:
     OPEN = 2               # until XID, COMMIT, ROLLBACK or XA_PREPARE
 
 
-cdef enum:
-    SOURCES_MAX = 16
-
-
 cdef struct Begin:         # a BEGIN that is put when the first entry of its transaction is
     bint pending
     EventPlace place
@@ -46,11 +43,6 @@ cdef struct Begin:         # a BEGIN that is put when the first entry of its tra
     uint8_t xa[XA_TEXT_MAX]
 
 
-cdef struct SourceNumber:  # of Ring.gtid_sources
-    Gtid gtid
-    uint32_t number
-
-
 cdef class Decoder:
     cdef readonly Staging staging
     cdef Ring ring
@@ -58,7 +50,8 @@ cdef class Decoder:
     cdef Py_ssize_t most_staged_bytes
     cdef readonly Event event
     cdef readonly PacketBuffer packets
-    cdef object sources, files, gtid_sources, member
+    cdef object sources, files, member
+    cdef GtidSources gtid_sources
     cdef SegmentWriter writer
     cdef EntryWriter entries
     cdef Scratch scratch
@@ -109,8 +102,6 @@ cdef class Decoder:
     cdef XaTransaction xa
     cdef Gtid gtid
     cdef uint32_t gtid_number          # in Ring.gtid_sources; 0: none
-    cdef SourceNumber known_sources[SOURCES_MAX]
-    cdef int known_count
 
     # The place after the last slot
     cdef uint32_t reached_file
@@ -162,7 +153,6 @@ cdef class Decoder:
     cdef int describe(self, const uint8_t *body, const uint8_t *end) except -1
     cdef int start_file(self) except -1
     cdef int gtid_event(self, const uint8_t *body, const uint8_t *end) except -1 nogil
-    cdef int number_source(self) except -1 nogil
     cdef bint query(self, const uint8_t *body, const uint8_t *end, bint is_compressed) except -1 nogil
     cdef Status decide(self) except? NEED_DATA nogil
     cdef int decided(self, bint one_phase) except -1 nogil

@@ -22,7 +22,7 @@ import re
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy, strlen
+from libc.string cimport memcpy, strlen
 from libcpp.string cimport string
 
 from .....protocol.canal.entry cimport GTID_KEY
@@ -46,7 +46,7 @@ from .....protocol.canal.tags cimport (
     UPDATE,
 )
 from .....protocol.canal.tags cimport QUERY as QUERY_TYPE
-from .....protocol.gtid_text cimport SOURCE_TEXT_MAX, UUID_SIZE, put_mariadb, put_source
+from .....protocol.gtid_text cimport SOURCE_TEXT_MAX, put_mariadb, put_source
 from .....protocol.littleendian cimport le16, le32, le48, le64, length_encoded
 from .....protocol.utf8 cimport is_utf8, put_utf8, utf8_size
 from .....protocol.wire cimport (
@@ -89,6 +89,7 @@ from .gtid_event cimport (
     read_mariadb_gtid,
     read_tagged_gtid,
 )
+from .gtid_sources cimport GtidSources
 from .inflate cimport Inflater, PayloadReader
 from .packets cimport PacketBuffer
 from .plan cimport Scratch, TablePlan
@@ -173,7 +174,7 @@ cdef class Decoder:
         self.member = member
         self.sources = ring.sources
         self.files = ring.files
-        self.gtid_sources = ring.gtid_sources
+        self.gtid_sources = GtidSources(ring.gtid_sources, member)
         self.staging = Staging()
         self.ring = ring
         self.most_staged_bytes = min(STAGED_BYTES, max(LEAST_STAGED_BYTES, self.ring.memory // 8))
@@ -887,7 +888,7 @@ cdef class Decoder:
         self.open_group(PREFIX if standalone else OPEN)
         self.entries.clear_props()
         if not self.gtid.is_anonymous:
-            self.number_source()
+            self.gtid_number = self.gtid_sources.number(&self.gtid)
             if self.gtid_on:
                 self.executed_set.add(&self.gtid)
                 self.add_gtid_props()
@@ -924,40 +925,6 @@ cdef class Decoder:
         self.entries.add_prop(<const char *>GTID_KEY.data, text, p - text)
         self.entries.add_prop("curtGtidSn", text, put_decimal(text, self.gtid.sequence_number) - text)
         self.entries.add_prop("curtGtidLct", text, put_decimal(text, self.gtid.last_committed) - text)
-        return 0
-
-    cdef int number_source(self) except -1 nogil:
-        """The number of the GTID's source in the ring; Python is asked only for one that is not among the last."""
-        cdef Gtid *seen
-        cdef int i
-        for i in range(self.known_count):
-            seen = &self.known_sources[i].gtid
-            if seen.is_mariadb != self.gtid.is_mariadb:
-                continue
-            if seen.is_mariadb:
-                if seen.domain != self.gtid.domain or seen.server_id != self.gtid.server_id:
-                    continue
-            elif (
-                seen.tag_size != self.gtid.tag_size or memcmp(seen.uuid, self.gtid.uuid, UUID_SIZE) != 0
-                or memcmp(seen.tag, self.gtid.tag, seen.tag_size) != 0
-            ):
-                continue
-            self.gtid_number = self.known_sources[i].number
-            return 0
-        with gil:
-            if self.gtid.is_mariadb:
-                key = (int(self.gtid.domain), int(self.gtid.server_id))
-            else:
-                key = (
-                    (<const char *>self.gtid.uuid)[:UUID_SIZE],
-                    (<const char *>self.gtid.tag)[:self.gtid.tag_size].decode("ascii", "replace"),
-                )
-            self.gtid_number = self.gtid_sources.intern((self.member, key))
-        i = self.known_count % SOURCES_MAX if self.known_count == SOURCES_MAX else self.known_count
-        if self.known_count < SOURCES_MAX:
-            self.known_count += 1
-        self.known_sources[i].gtid = self.gtid
-        self.known_sources[i].number = self.gtid_number
         return 0
 
     # --- transactions ------------------------------------------------------------------------------------------------

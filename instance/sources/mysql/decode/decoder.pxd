@@ -12,6 +12,7 @@ from .file_format cimport FileFormat
 from .gtid_event cimport Gtid
 from .gtid_sources cimport GtidSources
 from .inflate cimport Inflater, PayloadReader
+from .limits cimport Limits
 from .packets cimport PacketBuffer
 from .plan cimport Scratch
 from .tables cimport KnownTables
@@ -108,17 +109,7 @@ cdef class Decoder:
     cdef int64_t reached_begin
     cdef uint32_t reached_n
 
-    # Limits
-    cdef bint skipping
-    cdef str skip_file
-    cdef object skip_created
-    cdef int64_t skip_begin
-    cdef uint32_t skip_n
-    cdef object stop
-    cdef bint stopping                 # in the file of the stop position
-    cdef bint stopped                  # in a later file
-    cdef int64_t stop_begin
-    cdef uint32_t stop_n
+    cdef Limits limits
 
     # Tables
     cdef KnownTables tables

@@ -20,7 +20,7 @@ decoder leaves them where they were prepared.
 
 import re
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, strlen
 from libcpp.string cimport string
@@ -84,13 +84,13 @@ from .gtid_event cimport (
     FL_ROLLBACK_ALTER,
     FL_STANDALONE,
     FL_START_ALTER,
-    Gtid,
     read_gtid,
     read_mariadb_gtid,
     read_tagged_gtid,
 )
 from .gtid_sources cimport GtidSources
 from .inflate cimport Inflater, PayloadReader
+from .limits cimport Limits
 from .packets cimport PacketBuffer
 from .plan cimport Scratch, TablePlan
 from .tables cimport KnownTable, KnownTables
@@ -107,7 +107,7 @@ from .xa cimport (
     mark_entries,
 )
 
-from .....protocol.errors import DecodeError, SourceChangedError
+from .....protocol.errors import DecodeError
 from .....protocol.position import Position, file_number
 from .variables import statement_text
 
@@ -186,6 +186,7 @@ cdef class Decoder:
         self.inflater = Inflater(options.event_bytes)
         self.payload = PayloadReader(options.event_bytes)
         self.format = FileFormat()
+        self.limits = Limits()
         self.xa = XaTransaction(options.event_bytes, ring.memory)
         self.tables = KnownTables()
         self.gtid_on = options.gtid_on
@@ -237,17 +238,7 @@ cdef class Decoder:
         self.event = None
         self.reached_file = 0
         self.tables.by_id.clear()
-        self.skipping = position is not None
-        if position is not None:
-            self.skip_file = position.file
-            self.skip_created = position.created
-            self.skip_begin = position.begin
-            self.skip_n = position.n
-        self.stop = stop
-        self.stopping = self.stopped = False
-        if stop is not None:
-            self.stop_begin = stop.begin
-            self.stop_n = stop.n
+        self.limits.start(position, stop)
 
     def close(self):
         """Gives back the memory of the staging and of the unfinished segment."""
@@ -372,12 +363,12 @@ cdef class Decoder:
     @property
     def is_past(self):
         """Whether nothing of the transaction of the control event is wanted any more."""
-        return self.skipping and self.event_begin < self.skip_begin
+        return self.limits.is_past(self.event_begin)
 
     @property
     def is_partial(self):
         """Whether the control event is in a transaction of which only the rest is wanted."""
-        return self.skipping and self.event_begin == self.skip_begin and self.event_n < self.skip_n
+        return self.limits.is_partial(self.event_begin, self.event_n)
 
     # What Python may want to know
 
@@ -411,7 +402,7 @@ cdef class Decoder:
             slot = &self.staging.slots[i]
             if slot.flags & BOUNDARY:
                 return (slot.gtid, slot.gtid_first) if slot.gtid else None
-        if self.skipping and self.begin_offset < self.skip_begin:
+        if self.limits.is_past(self.begin_offset):
             return None
         return (self.gtid_number, self.gtid.number) if self.gtid_number else None
 
@@ -701,9 +692,11 @@ cdef class Decoder:
             self.end_transaction(<const uint8_t *>b"0", 1, NULL, 0)
         if self.group != NO_GROUP:
             self.transaction_count += 1
-        if self.skipping and self.skip_n > self.event_n + 1 and self.event_begin == self.skip_begin:
+        if self.limits.is_partial(self.event_begin, self.event_n + 1):
             with gil:
-                raise DecodeError(f"a transaction of {self.event_n + 1} events where event {self.skip_n} was asked for")
+                raise DecodeError(
+                    f"a transaction of {self.event_n + 1} events where event {self.limits.skip_n} was asked for"
+                )
         if not self.is_put or not self.staging.last().flags & BOUNDARY:
             self.group = NO_GROUP
             # A dump by GTID begins with the head of a file, and leaves out the transactions in between.
@@ -742,19 +735,13 @@ cdef class Decoder:
 
     cdef bint delivers(self, int64_t begin, uint32_t n) noexcept nogil:
         """Whether an event at this position is wanted."""
-        if self.walking:
-            return False
-        if self.skipping and (begin > self.skip_begin or (begin == self.skip_begin and n >= self.skip_n)):
-            self.skipping = False
-        return not self.skipping
+        return not self.walking and self.limits.wants(begin, n)
 
     cdef bint has_stopped(self) noexcept nogil:
         """Whether the place before the next event is the stop position or after it."""
-        if not self.stopping:
-            return self.stopped
         if self.group == NO_GROUP:
-            return self.offset >= self.stop_begin and (self.offset > self.stop_begin or self.stop_n == 0)
-        return self.begin_offset > self.stop_begin or (self.begin_offset == self.stop_begin and self.n >= self.stop_n)
+            return self.limits.stops_between(self.offset)
+        return self.limits.stops_within(self.begin_offset, self.n)
 
     # --- files -------------------------------------------------------------------------------------------------------
 
@@ -846,13 +833,7 @@ cdef class Decoder:
             and name.rpartition(".")[0] == self.file_name.rpartition(".")[0]
         ):
             raise DecodeError(f"the file {name} after {self.file_name}")
-        if self.skipping and name != self.skip_file and self.file and self.file_name == self.skip_file:
-            self.skipping = False
-        if self.skipping and name == self.skip_file and created != self.skip_created:
-            raise SourceChangedError(
-                f"the source's {name} was created at {created}, the one of the position at {self.skip_created}:"
-                " it was reset, restored, or is another server"
-            )
+        self.limits.start_file(name, created, self.file_name)
         self.file_name, self.next_file_name = name, None
         self.created = created
         self.file = self.files.intern((name, created))
@@ -860,11 +841,8 @@ cdef class Decoder:
         self.offset = self.next_file_offset
         if self.reached_file == 0:
             self.reached_file = self.file
-            self.reached_begin = self.skip_begin if self.skipping else self.offset
-            self.reached_n = self.skip_n if self.skipping else 0
-        if self.stop is not None:
-            self.stopping = number == self.stop.file_number
-            self.stopped = number > self.stop.file_number
+            self.reached_begin = self.limits.skip_begin if self.limits.skipping else self.offset
+            self.reached_n = self.limits.skip_n if self.limits.skipping else 0
         return 0
 
     # --- GTIDs -------------------------------------------------------------------------------------------------------
@@ -957,8 +935,10 @@ cdef class Decoder:
             text += 1
         while text < text_end and ((text_end - 1)[0] <= b" " or (text_end - 1)[0] == b";"):
             text_end -= 1
-        if self.xa.state == RECALLED and (starts_with(text, text_end, "XA START") or starts_with(text, text_end, "XA BEGIN")
-                                          or starts_with(text, text_end, "XA END")):
+        if self.xa.state == RECALLED and (
+            starts_with(text, text_end, "XA START") or starts_with(text, text_end, "XA BEGIN")
+            or starts_with(text, text_end, "XA END")
+        ):
             return False  # begin and end of the transaction are those of the XA COMMIT
         if is_words(text, text_end, "BEGIN"):
             if self.group == OPEN:
@@ -1291,7 +1271,7 @@ cdef class Decoder:
 
         size: what was staged before the event.
         """
-        if self.stopping and self.begin_offset == self.stop_begin and self.n + 1 >= self.stop_n:
+        if self.limits.stops_within(self.begin_offset, self.n + 1):
             return False
         if self.staging.bytes - size > ANY_SIZE:
             with gil:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from bench.processes import memory_of
 from sluice.instance.sources.mysql.history.file import FileDatabase
-from sluice.instance.sources.mysql.history.lexer import Dialect
 from sluice.instance.sources.mysql.history.statements import Context, apply
 from sluice.instance.sources.mysql.history.tables import Catalog, Column, Database, Table
 from sluice.instance.sources.mysql.history.versions import History
+from sluice.protocol.lexer import Dialect
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
 

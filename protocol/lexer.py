@@ -1,4 +1,7 @@
-"""The words of a statement, as the server that ran it separates them."""
+"""The words of a statement, as the server that ran it separates them.
+
+No pattern goes back over what it has passed, so the time grows with the length of the text and no faster.
+"""
 
 import re
 from collections.abc import Iterator
@@ -41,7 +44,11 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word (`text` as written), a quoted name or a string (`text` is what they stand for), a number, or a symbol."""
+    """A word, number or symbol (`text` as written), or a quoted name or a string (`text` is what they stand for).
+
+    `kind` is "word", "number", "symbol", "name" or "string"; of a server that is not known also "quoted", which is a
+    text in double quotes, a name or a string; "" after the last one.
+    """
 
     kind: str
     text: str
@@ -54,9 +61,14 @@ class Token:
 
 END: Final = Token("", "")
 
-_BACKTICKED: Final = r"`(?:[^`]|``)*+`"
-_PLAIN: Final = r"""'(?:[^']|'')*+'""", r""""(?:[^"]|"")*+\""""
-_ESCAPING: Final = r"""'(?:[^'\\]|\\.|'')*+'""", r""""(?:[^"\\]|\\.|"")*+\""""
+MOST: Final = 1_000_000
+"""Words, symbols, spaces and comments of a statement that is read: it takes some seconds at most."""
+_LETTER: Final = r"0-9A-Za-z_$\x80-\x84\x86-\x9f\xa1-\U0010ffff"
+"""Of words: servers take every character beyond ASCII for one, but for the spaces of 8-bit character sets."""
+_SPACE: Final = r"\t-\r\x1c-\x20\x85\xa0"
+_BACKTICKED: Final = r"`(?:[^`]++|``)*+`"
+_PLAIN: Final = r"""'(?:[^']++|'')*+'""", r""""(?:[^"]++|"")*+\""""
+_ESCAPING: Final = r"""'(?:[^'\\]++|\\.|'')*+'""", r""""(?:[^"\\]++|\\.|"")*+\""""
 _ESCAPED: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 _NOT_IN_NAMES: Final = re.compile("[\U00010000-\U0010ffff]")
 """MySQL keeps identifiers in utf8mb3 and puts a question mark in the place of any other character."""
@@ -70,53 +82,75 @@ def _pattern(sql_mode: int) -> re.Pattern[str]:
         names, strings = f"{_BACKTICKED}|{_PLAIN[1]}", single
     return re.compile(
         rf"""
-          (?P<space> \s+ | --(?=[\s\x00-\x1f]|\Z)[^\n]*+ | \#[^\n]*+ )
+          (?P<space> [{_SPACE}]++ | --(?=[{_SPACE}\x00-\x1f\x7f]|\Z)[^\n]*+ | \#[^\n]*+ )
         | (?P<open> /\* (?P<code> (?P<own>M)?! (?P<version>\d{{5,6}})? )? )
         | (?P<close> \*/ )
         | (?P<name> {names} )
         | (?P<string> {strings} )
-        | (?P<number> (?:\d+\.\d* | \.\d+) (?:[eE][+-]?\d+)?+ (?![\w$]) | \d+[eE][+-]?\d+ (?![\w$]) )
-        | (?P<word> [\w$]+ )
+        | (?P<number>
+            (?<! [{_LETTER}] \. )  # there it is a name
+            (?: \d+\.\d* (?:[eE][+-]?\d+)?+ | (?<! [{_LETTER}] ) \.\d+ (?:[eE][+-]?\d+)?+ | \d+[eE][+-]?\d+ )
+            (?! [{_LETTER}] )
+          )
+        | (?P<word> [{_LETTER}]++ )
         | (?P<symbol> [^`'"] )
         """,
-        re.VERBOSE | re.DOTALL,
+        re.VERBOSE | re.DOTALL | re.ASCII,
     )
 
 
-def tokens(sql: str, dialect: Dialect, sql_mode: int) -> Iterator[Token]:
-    """Separate a statement; only as much text is read as is asked for. Raises UnreadableError."""
+def tokens(sql: str, dialect: Dialect | None = None, sql_mode: int = 0) -> Iterator[Token]:
+    """Separate a statement; only as much text is read as is asked for. Raises UnreadableError.
+
+    Without a dialect the server is not known: every conditional comment is code, and what does not end goes to the end
+    of the text. Then only a statement of too many words is unreadable.
+    """
     pattern = _pattern(sql_mode & (NO_BACKSLASH_ESCAPES | ANSI_QUOTES))
     at = 0
     in_code = False
-    while at < len(sql):
+    for _ in range(MOST):
+        if at >= len(sql):
+            if in_code:
+                raise UnreadableError("a conditional comment without end")
+            return
         match = pattern.match(sql, at)
         if match is None:
-            raise UnreadableError(f"no end of {sql[at : at + 20]!r}")
+            if dialect is not None:
+                raise UnreadableError(f"no end of {sql[at : at + 20]!r}")
+            kind = {"'": "string", '"': "name" if sql_mode & ANSI_QUOTES else "quoted"}.get(sql[at], "name")
+            yield Token(kind, sql[at + 1 :])
+            return
         kind, text, at = match.lastgroup or "", match[0], match.end()
         if match["open"]:
             at, opens = _opened(match, sql, dialect)
             if opens and in_code:
                 raise UnreadableError("a conditional comment in another")
-            in_code = in_code or opens
+            in_code = in_code or (opens and dialect is not None)
         elif kind == "close":
-            if not in_code:
+            if not in_code and dialect is not None:
                 raise UnreadableError("the end of a comment that did not begin")
             in_code = False
-        elif kind == "string":
-            yield Token(kind, _value(text, escapes=not sql_mode & NO_BACKSLASH_ESCAPES))
-        elif kind == "name":
-            yield Token(kind, _NOT_IN_NAMES.sub("?", _value(text, escapes=False)))
-        elif kind == "word":
-            yield Token(kind, _NOT_IN_NAMES.sub("?", text))
         elif kind != "space":
-            yield Token(kind, text)
-    if in_code:
-        raise UnreadableError("a conditional comment without end")
+            yield _token(kind, text, sql_mode, quotes_known=dialect is not None)
+    raise UnreadableError(f"more than {MOST} words, symbols, spaces and comments")
 
 
-def _opened(match: re.Match[str], sql: str, dialect: Dialect) -> tuple[int, bool]:
+def _token(kind: str, text: str, sql_mode: int, *, quotes_known: bool) -> Token:
+    if kind == "string":
+        if text[0] == "'" or quotes_known:
+            return Token(kind, _value(text, escapes=not sql_mode & NO_BACKSLASH_ESCAPES))
+        kind = "quoted"
+    if kind in ("name", "quoted"):
+        text = _value(text, escapes=False)
+    return Token(kind, _NOT_IN_NAMES.sub("?", text) if kind in ("word", "name", "quoted") else text)
+
+
+def _opened(match: re.Match[str], sql: str, dialect: Dialect | None) -> tuple[int, bool]:
     """Return where to go on after the beginning of a comment, and whether what it holds is executed."""
     at = match.end()
+    if dialect is None:
+        end = sql.find("*/", at) + 2 if match["code"] is None else at
+        return (end if end > 1 else len(sql)), match["code"] is not None
     is_own = match["own"] is not None
     if match["code"] is None or (is_own and not dialect.mariadb):
         return _after(sql, at, nested=False), False
@@ -131,10 +165,13 @@ def _opened(match: re.Match[str], sql: str, dialect: Dialect) -> tuple[int, bool
 def _value(text: str, *, escapes: bool) -> str:
     """Return what a quoted text stands for."""
     quote = text[0]
-    pieces = re.split(r"(\\.)", text[1:-1], flags=re.DOTALL) if escapes else [text[1:-1]]
-    return "".join(
-        _ESCAPED.get(piece[1], piece[1]) if number % 2 else piece.replace(quote * 2, quote)
-        for number, piece in enumerate(pieces)
+    if not escapes or "\\" not in text:
+        return text[1:-1].replace(quote * 2, quote)
+    return re.sub(
+        rf"\\(.)|{quote}{quote}",
+        lambda it: quote if it[1] is None else _ESCAPED.get(it[1], it[1]),
+        text[1:-1],
+        flags=re.DOTALL,
     )
 
 

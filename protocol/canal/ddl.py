@@ -1,15 +1,16 @@
 """What a statement does to which tables, in Canal's terms.
 
-This is not an SQL parser: it is a tokenizer, and one function for each kind of statement, which reads as far as the
-names it is about. What it does not understand becomes a QUERY without a table, as in Canal, or an INSERT, UPDATE or
-DELETE without one where it begins as such: its text has values of rows. It never raises.
+This is not an SQL parser: it is one function for each kind of statement, which reads as far as the names it is about.
+What it does not understand becomes a QUERY without a table, as in Canal, or an INSERT, UPDATE or DELETE without one
+where it begins as such: its text has values of rows. It never raises.
 """
 
-import re
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from ..lexer import END, Token, UnreadableError, tokens
 from .tags import EventType
 
 DML: Final = frozenset({EventType.INSERT, EventType.UPDATE, EventType.DELETE})
@@ -47,12 +48,12 @@ class Statement:
         return frozenset(table for change in self.changes for table in change.tables)
 
 
-def classify(sql: str, schema: str) -> Statement:
+def classify(sql: str, schema: str, sql_mode: int = 0) -> Statement:
     """Classify a statement whose unqualified names belong to `schema`. Never raises."""
-    reader = _Reader(sql, schema)
+    reader = _Reader(sql, schema, sql_mode)
     try:
         return Statement(tuple(_statement(reader)))
-    except _NotUnderstoodError:
+    except UnreadableError:
         return Statement((Change(reader.kind),), understood=False)
 
 
@@ -61,7 +62,7 @@ def event_type_of(sql: str, schema: str) -> EventType:
     changes = classify(sql, schema).changes
     if changes and changes[0].event_type is not EventType.QUERY:
         return changes[0].event_type
-    return _DDL_HEADS.get(next(_tokens(sql), _END).text.upper(), EventType.QUERY)
+    return _DDL_HEADS.get(_Reader(sql, schema, 0).peek(), EventType.QUERY)
 
 
 def is_of_database(sql: str) -> bool:
@@ -69,79 +70,36 @@ def is_of_database(sql: str) -> bool:
     return any(change.schema is not None and change.table is None for change in classify(sql, "").changes)
 
 
-class _NotUnderstoodError(Exception):
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str  # "word", "name" (quoted by backticks), "string", "symbol"; "" after the last one
-    text: str
-
-    def name(self) -> str:
-        """Return the identifier, unquoted. Double quotes in its place are those of ANSI_QUOTES."""
-        if self.kind == "word":
-            name = self.text
-        elif len(self.text) > 1 and (self.kind == "name" or (self.kind == "string" and self.text[0] == '"')):
-            quote = self.text[0]
-            name = self.text[1:].removesuffix(quote).replace(quote * 2, quote)
-        else:
-            raise _NotUnderstoodError
-        return _NOT_IN_NAMES.sub("?", name)
-
-
-_NOT_IN_NAMES: Final = re.compile("[\U00010000-\U0010ffff]")
-"""MySQL keeps identifiers in utf8mb3 and puts a question mark in the place of any other character."""
-
-
-# A conditional comment is code: /*!50100 PARTITION BY … */, MariaDB's /*M!100301 … */; only its marks are skipped.
-_TOKEN = re.compile(
-    r"""
-      (?P<space> \s+ | --(?=\s|$)[^\n]*+ | \#[^\n]*+ | /\*M?!\d* | \*/ | /\*.*?(?:\*/|\Z) )
-    | (?P<name> `(?:[^`]|``)*+`? )
-    | (?P<string> '(?:[^'\\]|\\.|'')*+'? | "(?:[^"\\]|\\.|"")*+"? )
-    | (?P<word> [\w$]+ )
-    | (?P<symbol> . )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-
-
-def _tokens(sql: str) -> Iterator[_Token]:
-    for match in _TOKEN.finditer(sql):
-        kind = match.lastgroup
-        if kind is not None and kind != "space":
-            yield _Token(kind, match[0])
-
-
 class _Reader:
     """Reads tokens forward, one ahead; only as much text is looked at as is asked for."""
 
-    def __init__(self, sql: str, schema: str) -> None:
-        self._tokens = _tokens(sql)
+    def __init__(self, sql: str, schema: str, sql_mode: int) -> None:
+        self._tokens = tokens(sql, sql_mode=sql_mode)
         self._schema = schema
-        self._next = next(self._tokens, _END)
+        self._next = END
+        with contextlib.suppress(UnreadableError):  # as if it had no words
+            self._next = next(self._tokens, END)
         self.kind = EventType.QUERY
         """What the statement is, as far as its head says it, should the rest not be understood."""
 
     @property
     def ended(self) -> bool:
-        return not self._next.kind or self._next.text == ";"
+        return self._next is END or self._next.upper == ";"
 
-    def take(self) -> _Token:
+    def take(self) -> Token:
         token = self._next
         if self.ended:
-            raise _NotUnderstoodError
-        self._next = next(self._tokens, _END)
+            raise UnreadableError
+        self._next = next(self._tokens, END)
         return token
 
     def word(self) -> str:
         """Take one token; its text in upper case when it is a word."""
         token = self.take()
-        return token.text.upper() if token.kind == "word" else ""
+        return token.upper if token.kind == "word" else ""
 
     def peek(self) -> str:
-        return self._next.text.upper() if self._next.kind in ("word", "symbol") else ""
+        return self._next.upper
 
     def skip(self, *words: str) -> bool:
         """Take the words if they come next in this order (the first decides); say whether they did."""
@@ -149,7 +107,7 @@ class _Reader:
             return False
         for word in words:
             if self.peek() != word:
-                raise _NotUnderstoodError
+                raise UnreadableError
             self.take()
         return True
 
@@ -160,10 +118,14 @@ class _Reader:
 
     def expect(self, *words: str) -> None:
         if not self.skip(*words):
-            raise _NotUnderstoodError
+            raise UnreadableError
 
     def name(self) -> str:
-        return self.take().name()
+        """Take an identifier. Double quotes are those of ANSI_QUOTES here."""
+        token = self.take()
+        if token.kind not in ("word", "name", "quoted") or not token.text:
+            raise UnreadableError(f"{token.text!r} is not a name")
+        return token.text
 
     def table(self) -> tuple[str, str]:
         """Take `table` or `schema.table`."""
@@ -176,7 +138,7 @@ class _Reader:
         """Skip the next comma outside parentheses and all before it; say whether there is one."""
         depth = 0
         while not self.ended:
-            text = self.take().text
+            text = self.take().upper
             depth += (text == "(") - (text == ")")
             if text == "," and depth == 0:
                 return True
@@ -188,22 +150,19 @@ class _Reader:
         while True:
             if depth == 0 and self.peek() in words:
                 return self.word()
-            text = self.take().text
+            text = self.take().upper
             depth += (text == "(") - (text == ")")
-
-
-_END: Final = _Token("", "")
 
 
 def _statement(reader: _Reader) -> Iterator[Change]:
     if reader.ended:
-        raise _NotUnderstoodError
+        raise UnreadableError
     head = reader.word()
     reader.kind = _KINDS.get(head, EventType.QUERY)
     if head in _HEADS:
         yield from _HEADS[head](reader)
     elif head not in _DROPPED_HEADS:
-        raise _NotUnderstoodError
+        raise UnreadableError
 
 
 def _create(reader: _Reader) -> Iterator[Change]:
@@ -222,7 +181,7 @@ def _create(reader: _Reader) -> Iterator[Change]:
         _skip_exists(reader)
         yield Change(EventType.QUERY, reader.name())
     elif what not in _DROPPED_OBJECTS:
-        raise _NotUnderstoodError
+        raise UnreadableError
 
 
 def _drop(reader: _Reader) -> Iterator[Change]:
@@ -242,7 +201,7 @@ def _drop(reader: _Reader) -> Iterator[Change]:
         _skip_exists(reader)
         yield Change(EventType.QUERY, reader.name())
     elif what not in _DROPPED_OBJECTS:
-        raise _NotUnderstoodError
+        raise UnreadableError
 
 
 def _alter(reader: _Reader) -> Iterator[Change]:
@@ -250,7 +209,7 @@ def _alter(reader: _Reader) -> Iterator[Change]:
     what = reader.word()
     if what != "TABLE":
         if what not in _DROPPED_OBJECTS and what not in _DATABASE:
-            raise _NotUnderstoodError
+            raise UnreadableError
         return
     _skip_exists(reader)
     table = reader.table()

@@ -6,7 +6,9 @@ from typing import Any, Self
 
 import pymysql
 
-from sluice.instance.sources.mysql.history.lexer import (
+from sluice.instance.sources.mysql.history.statements import Context, apply
+from sluice.instance.sources.mysql.history.tables import LOST, UNKNOWN, Catalog, Column, Database, Table
+from sluice.protocol.lexer import (
     ANSI_QUOTES,
     MAXDB,
     NO_BACKSLASH_ESCAPES,
@@ -14,8 +16,6 @@ from sluice.instance.sources.mysql.history.lexer import (
     REAL_AS_FLOAT,
     Dialect,
 )
-from sluice.instance.sources.mysql.history.statements import Context, apply
-from sluice.instance.sources.mysql.history.tables import LOST, UNKNOWN, Catalog, Column, Database, Table
 from tests.delivery import end_of_binlog
 from tests.servers import Server
 

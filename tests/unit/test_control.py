@@ -12,11 +12,11 @@ from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.control import Control
 from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
 from sluice.instance.sources.mysql.decode.events import BinlogEvent
-from sluice.instance.sources.mysql.history.lexer import Dialect
 from sluice.instance.sources.mysql.schema import Schemas, TableSchema
 from sluice.protocol.canal import entry_pb2 as pb
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import DecodeError, PurgedError, SourceError
+from sluice.protocol.lexer import Dialect
 from sluice.store.ring import Kind, Ring
 from tests.binlog import Log
 from tests.decoding import feed

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sluice.instance.sources.mysql.query import Query, Status
 from sluice.protocol.canal.ddl import Change, Statement, classify, event_type_of, is_of_database
 from sluice.protocol.canal.tags import EventType
+from sluice.protocol.lexer import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 
 CREATE, ALTER, ERASE, QUERY = EventType.CREATE, EventType.ALTER, EventType.ERASE, EventType.QUERY
 TRUNCATE, RENAME, CINDEX, DINDEX = EventType.TRUNCATE, EventType.RENAME, EventType.CINDEX, EventType.DINDEX
@@ -200,6 +201,30 @@ def test_comments_are_skipped_and_conditional_ones_are_code(noise: str) -> None:
 PIECES = """CREATE ALTER DROP RENAME TRUNCATE TABLE INDEX DATABASE IF NOT EXISTS ADD CONSTRAINT UNIQUE RENAME TO ON WITH
     SET STATEMENT FOR LOAD INTO ( ) , . ; ` ' " /* */ /*! -- # \\ = t `t` "t" 'x'"""
 WORDS = st.sampled_from(PIECES.split())
+
+
+def test_quotes_are_read_as_the_sql_mode_says() -> None:
+    sql = r"ALTER TABLE t COMMENT 'a\', RENAME TO u -- '"
+    assert classify(sql, "shop").changes == (Change(ALTER, "shop", "t"),)
+    assert classify(sql, "shop", NO_BACKSLASH_ESCAPES).changes[1:] == (
+        Change(RENAME, "shop", "u", source=("shop", "t")),
+    )
+    assert classify(r'DROP TABLE "a\", "b"', "shop", ANSI_QUOTES).changes == (
+        Change(ERASE, "shop", "a\\"),
+        Change(ERASE, "shop", "b"),
+    )
+
+
+@pytest.mark.parametrize("name", ["a€b", "\uff11", "t\u2028x", "1e5"])
+def test_a_name_without_quotes_ends_where_the_server_ends_it(name: str) -> None:
+    assert classify(f"DROP TABLE crm.{name}", "shop").changes == (Change(ERASE, "crm", name),)
+
+
+def test_a_statement_of_too_many_words_is_not_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice.protocol.lexer.MOST", 1000)
+    for sql in ("ALTER TABLE t " + "(" * 1000, "#\n" * 1000 + "DROP TABLE t"):
+        assert classify(sql, "shop") == Statement((Change(QUERY),), understood=False)
+        assert event_type_of(sql, "shop") in (ALTER, QUERY)
 
 
 @given(st.one_of(st.text(), st.lists(st.one_of(WORDS, st.text(max_size=3))).map(" ".join)), st.text(max_size=3))

@@ -5,27 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.instance.sources.mysql.decode.table_map import TableMap
-from sluice.instance.sources.mysql.history.lexer import (
-    ANSI_QUOTES,
-    NO_BACKSLASH_ESCAPES,
-    ORACLE,
-    Dialect,
-    UnreadableError,
-    tokens,
-)
 from sluice.instance.sources.mysql.history.statements import Context, apply
 from sluice.instance.sources.mysql.history.tables import UNKNOWN, Catalog, Column, Database, State, Table, as_shown
 from sluice.instance.sources.mysql.query import Status
 from sluice.instance.sources.mysql.schema import Schemas, Snapshot, TableSchema
+from sluice.protocol.lexer import ORACLE, Dialect
 from sluice.protocol.position import Position
 from tests.unit.plans import table_map
 from tests.unit.test_ddl import WORDS
+from tests.unit.test_lexer import MARIADB, MYSQL56, MYSQL80, MYSQL97
 
-NAMES = frozenset({"utf8mb4", "utf8", "latin1", "binary", "ucs2"})
-MYSQL56 = Dialect((5, 6, 24), mariadb=False, charsets=NAMES)
-MYSQL80 = Dialect((8, 0, 15), mariadb=False, charsets=NAMES)
-MYSQL97 = Dialect((9, 7, 4), mariadb=False, charsets=NAMES)
-MARIADB = Dialect((11, 8, 6), mariadb=True, charsets=NAMES)
 SEQUENCE = [
     "next_not_cached_value",
     "minimum_value",
@@ -57,52 +46,6 @@ def after(sql: str, name: str = "t", *, dialect: Dialect = MYSQL80, context: Con
 def names(state: State) -> list[str] | State:
     """The names of a known table's columns."""
     return [column.name for column in state.columns] if isinstance(state, Table) else state
-
-
-@pytest.mark.parametrize(
-    ("comment", "executed"),
-    [
-        ("/*! x */", [MYSQL56, MYSQL80, MYSQL97, MARIADB]),
-        ("/*!50100x*/", [MYSQL56, MYSQL80, MYSQL97, MARIADB]),
-        ("/*!50700 x */", [MYSQL80, MYSQL97]),
-        ("/*!80023 x */", [MYSQL97]),
-        ("/*!080000 x */", [MYSQL97]),
-        ("/*!100100 x */", [MARIADB]),
-        ("/*M! x */", [MARIADB]),
-        ("/*M!100100 x */", [MARIADB]),
-        ("/*M!999999 x */", []),
-        ("/*!99999 y /* z */ y */", []),
-        ("/*! /* z */ x */", [MYSQL56, MYSQL80, MYSQL97, MARIADB]),
-        ("/* ! x */", []),
-        ("-- x\n", []),
-        ("# x", []),
-        ("--x", [MYSQL56, MYSQL80, MYSQL97, MARIADB]),
-    ],
-)
-def test_a_conditional_comment_is_code_for_the_servers_that_execute_it(comment: str, executed: list[Dialect]) -> None:
-    six = comment.startswith(("/*!0", "/*!1"))  # an older MySQL reads five digits there, and finds an error
-    for dialect in (MYSQL97, MARIADB) if six else (MYSQL56, MYSQL80, MYSQL97, MARIADB):
-        found = [token.text for token in tokens(f"a {comment}", dialect, 0)]
-        assert ("x" in found) == (dialect in executed), dialect
-
-
-@pytest.mark.parametrize(
-    ("sql", "mode", "expected"),
-    [
-        (r"""'it''s' "a""b" 'c\'d\n\%'""", 0, ["it's", 'a"b', "c'd\n\\%"]),
-        (r"""'a\' 'b'""", NO_BACKSLASH_ESCAPES, ["a\\", "b"]),
-        (r"""`a``b` "c\" 'd\'e'""", ANSI_QUOTES, ["a`b", "c\\", "d'e"]),
-        ("1.5 .5 1e5 1e-5 a.1b 2x 0x1F `x😀`", 0, ["1.5", ".5", "1e5", "1e-5", "a", ".", "1b", "2x", "0x1F", "x?"]),
-    ],
-)
-def test_quotes_are_read_as_the_sql_mode_says(sql: str, mode: int, expected: list[str]) -> None:
-    assert [token.text for token in tokens(sql, MYSQL80, mode)] == expected
-
-
-@pytest.mark.parametrize("sql", ["'", '"', "`", "/*", "/*!", "*/", "/*!99999", "/*! /*! x */ */"])
-def test_what_does_not_end_is_not_read(sql: str) -> None:
-    with pytest.raises(UnreadableError):
-        list(tokens(sql, MYSQL80, 0))
 
 
 @pytest.mark.parametrize(

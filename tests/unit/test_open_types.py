@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from sluice.instance.sources.mysql.history.file import FileDatabase
-from sluice.instance.sources.mysql.history.lexer import Dialect
 from sluice.instance.sources.mysql.history.statements import Context, apply
 from sluice.instance.sources.mysql.history.tables import UNKNOWN, Catalog, Column, Database, State, Table
 from sluice.instance.sources.mysql.history.versions import History
+from sluice.protocol.lexer import Dialect
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
 

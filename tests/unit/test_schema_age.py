@@ -6,9 +6,9 @@ import pytest
 
 from sluice.instance.columns import SourceColumn
 from sluice.instance.sources.mysql.decode.table_map import TableMap
-from sluice.instance.sources.mysql.history.lexer import Dialect
 from sluice.instance.sources.mysql.history.statements import Context
 from sluice.instance.sources.mysql.schema import Schemas, TableSchema
+from sluice.protocol.lexer import Dialect
 from sluice.protocol.position import Position
 from tests.unit.plans import table_map
 

@@ -11,12 +11,12 @@ from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.instance.sources.mysql.history import versions
 from sluice.instance.sources.mysql.history.database import HistoryDatabase
 from sluice.instance.sources.mysql.history.file import FileDatabase
-from sluice.instance.sources.mysql.history.lexer import Dialect
 from sluice.instance.sources.mysql.history.statements import Context
 from sluice.instance.sources.mysql.history.tables import Catalog, Column, Database, Table
 from sluice.instance.sources.mysql.history.versions import History
 from sluice.instance.sources.mysql.schema import Schemas, Snapshot, TableSchema
 from sluice.protocol.errors import HistoryError
+from sluice.protocol.lexer import Dialect
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
 from tests.unit.plans import table_map

@@ -6,13 +6,13 @@ from contextlib import closing
 from functools import cached_property, partial
 
 from ....protocol.errors import NotConfiguredError, SourceError, UnknownTableError
+from ....protocol.lexer import Dialect
 from ....protocol.position import Position
 from ....store.cursor import Cursor
 from ...columns import SourceColumn
 from ...source import TableReader
 from ..mysql.connection import ServerFacts
 from ..mysql.dump import FileStart, GtidStart
-from ..mysql.history.lexer import Dialect
 from ..mysql.history.tables import Catalog, Table
 from ..mysql.history.versions import open_history
 from ..mysql.parser import BinlogParser

@@ -8,7 +8,7 @@ from typing import Final
 
 from ....protocol.canal.ddl import classify
 from ....protocol.errors import SourceError
-from ..mysql.history.lexer import Dialect
+from ....protocol.lexer import Dialect
 from ..mysql.history.statements import Context, apply
 from ..mysql.history.tables import Catalog, Database, Table, as_shown
 

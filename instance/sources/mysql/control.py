@@ -144,7 +144,7 @@ class Control:
         if query is None:
             return
         sql = self._text(query)
-        changes = classify(sql, query.schema).changes
+        changes = classify(sql, query.schema, query.status.sql_mode).changes
         if not changes or changes[0].event_type not in DML:
             self._apply(event, query, sql)
 
@@ -244,7 +244,7 @@ class Control:
         if query is None:
             return []
         sql = self._text(query)
-        changes = classify(sql, query.schema).changes
+        changes = classify(sql, query.schema, query.status.sql_mode).changes
         if changes and changes[0].event_type in DML:
             return []
         return self.schemas.changes_of(sql, self._context(event, query))
@@ -300,7 +300,7 @@ class Control:
                 change = pb.RowChange(eventType=event_type, sql=sql, props=pairs)
                 self._put(event, Kind.QUERY, event_type, "", "", change)
                 return
-        statement = classify(sql, query.schema)
+        statement = classify(sql, query.schema, query.status.sql_mode)
         changes = statement.changes
         if changes and changes[0].event_type in DML:
             self._dml(event, query, sql, changes[0])

@@ -21,6 +21,7 @@ from ....protocol.errors import (
     UnknownTableError,
 )
 from ....protocol.gtid import GtidSet, Transactions
+from ....protocol.lexer import Dialect
 from ....protocol.position import Position
 from ....store.cursor import Cursor
 from ....store.ring import Ring
@@ -39,7 +40,6 @@ from .control import Control
 from .decode.decoder import Decoder, Status
 from .decode.events import BinlogEvent, Event
 from .dump import FIRST_EVENT, Dump, FileStart, GtidStart, Replica, heartbeat_of
-from .history.lexer import Dialect
 from .history.tables import UNKNOWN, Catalog, Table
 from .history.versions import History, open_history
 from .schema import InformationSchema, Schemas, charsets

@@ -14,6 +14,7 @@ from ....protocol import props
 from ....protocol.canal import entry_pb2 as pb
 from ....protocol.canal.packet_pb2 import Messages
 from ....protocol.errors import SourceError
+from ....protocol.lexer import Dialect
 from ....protocol.position import Position
 from ....protocol.wire import varint
 from ....store.cursor import Cursor
@@ -25,7 +26,6 @@ from .connection import Connection
 from .control import Control
 from .decode.decoder import Decoder, Status
 from .decode.events import BinlogEvent
-from .history.lexer import Dialect
 from .history.versions import open_history
 from .parser import Parser
 from .schema import InformationSchema, Schemas, charsets

@@ -17,13 +17,13 @@ from typing import Final, Protocol
 
 from ....protocol.errors import DecodeError, SourceError, UnknownTableError
 from ....protocol.identifiers import quote_table
+from ....protocol.lexer import Dialect
 from ....protocol.position import Position, file_number
 from ....store.cursor import Cursor
 from ...columns import SourceColumn
 from ...values.types import Type, type_name
 from .connection import Connection, LongAnswerError, number, optional_number, optional_text, text
 from .decode.table_map import TableMap
-from .history.lexer import Dialect
 from .history.statements import Context, apply
 from .history.tables import (
     OPEN,

@@ -4,8 +4,8 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from .....protocol.lexer import UnreadableError
 from .definitions import DefinitionReader, NewColumn, NewIndex, words
-from .lexer import UnreadableError
 from .tables import Column, Definition, Table, altered, key_of
 from .types import widened
 

@@ -4,7 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from .lexer import Dialect, UnreadableError
+from .....protocol.lexer import Dialect, UnreadableError
 from .reader import Reader
 from .tables import Column, key_of
 from .types import ColumnType, charset_of, charset_of_collation, read_collation, read_type

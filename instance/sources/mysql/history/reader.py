@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import chain
 
 from .....protocol.errors import DecodeError
+from .....protocol.lexer import END, Token, UnreadableError
 from ....values.charset import encode
-from .lexer import END, Token, UnreadableError
 
 REPLACED = "\ufffd"
 """Stands for bytes that are not text: a name with it could be any."""

@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from .....protocol.lexer import END, Dialect, Token, UnreadableError, tokens
 from .alter import Alter
 from .definitions import DefinitionReader, NewColumn, NewIndex, certain, words
-from .lexer import END, Dialect, Token, UnreadableError, tokens
 from .reader import REPLACED, Reader
 from .tables import UNKNOWN, Catalog, Column, Database, State, Table, Unknown, altered, open_part
 from .types import sequence_types

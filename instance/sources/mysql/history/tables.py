@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple, get_args
 
+from .....protocol.lexer import UnreadableError
 from ....columns import SourceColumn
-from .lexer import UnreadableError
 
 OPEN: Final[Mapping[str, tuple[str, ...]]] = {
     "binary(16)": ("binary(16)", "uuid", "inet6"),

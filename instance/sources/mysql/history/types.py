@@ -6,9 +6,9 @@ from typing import Final
 
 from .....protocol.canal.types import labels_of
 from .....protocol.errors import DecodeError
+from .....protocol.lexer import MAXDB, ORACLE, REAL_AS_FLOAT, Dialect, UnreadableError
 from ....values.charset import decode, encode
 from ....values.types import BYTES_PER_CHARACTER, DISPLAY_WIDTHS, LABEL_ESCAPES, Type
-from .lexer import MAXDB, ORACLE, REAL_AS_FLOAT, Dialect, UnreadableError
 from .reader import Reader
 from .tables import LOST, LOST_EMPTY
 

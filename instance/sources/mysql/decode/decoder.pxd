@@ -6,9 +6,9 @@ from libcpp.string cimport string
 from .....store.ring cimport Ring, Slot, Staging
 from .....store.segment cimport SegmentWriter
 from .entries cimport EntryWriter, EventPlace
-from .events cimport Event, EventHeader
+from .events cimport Event
 from .executed cimport ExecutedSet
-from .file_format cimport FileFormat
+from .file_reader cimport FileReader
 from .gtid_event cimport Gtid
 from .gtid_sources cimport GtidSources
 from .inflate cimport Inflater, PayloadReader
@@ -68,23 +68,14 @@ cdef class Decoder:
     cdef public bint drops_statements
 
     # The stream
-    cdef bint gtid_dump
     cdef bint walking      # each event of the file is handed to Python, and nothing is decoded
     cdef bint only_xa      # ... but only those from which XA transactions are known
     cdef bint is_placed    # what is before the dump's place was executed, and nothing after it
-    cdef FileFormat format
-    cdef str source_name, file_name, next_file_name
-    cdef int64_t created
+    cdef FileReader reader
+    cdef str source_name
     cdef uint32_t source, file
-    cdef int64_t offset                # where the next event starts in its file; -1 unknown
-    cdef int64_t next_file_offset
 
     # The event being decoded
-    cdef EventHeader header
-    cdef EventPlace place
-    cdef const uint8_t *body
-    cdef const uint8_t *body_end
-    cdef bint counts                   # it is part of the file
     cdef int64_t event_begin           # its position: event_begin:event_n
     cdef uint32_t event_n
     cdef bint ends                     # the transaction ends with it
@@ -132,7 +123,6 @@ cdef class Decoder:
     cdef bint has_event(self, const uint8_t *data, size_t size) except -1 nogil
     cdef bint start_part_event(self, const uint8_t *data, size_t size) except -1 nogil
     cdef int read_header(self, const uint8_t *data, size_t size) except -1 nogil
-    cdef int check_offset(self) except -1 nogil
     cdef bint dispatch(self, const uint8_t *body, const uint8_t *end) except -1 nogil
     cdef int finish_event(self) except -1 nogil
     cdef bint control(self, int type, const uint8_t *body, const uint8_t *end) except -1 nogil
@@ -142,7 +132,6 @@ cdef class Decoder:
     cdef int heartbeat(self, const uint8_t *body, const uint8_t *end) except -1 nogil
     cdef int rotate(self, const uint8_t *body, const uint8_t *end) except -1
     cdef int describe(self, const uint8_t *body, const uint8_t *end) except -1
-    cdef int start_file(self) except -1
     cdef int gtid_event(self, const uint8_t *body, const uint8_t *end) except -1 nogil
     cdef bint query(self, const uint8_t *body, const uint8_t *end, bint is_compressed) except -1 nogil
     cdef Status decide(self) except? NEED_DATA nogil

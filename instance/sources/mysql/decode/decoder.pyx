@@ -18,8 +18,6 @@ events of the prepared part, from XA START to XA PREPARE, after its own, and all
 decoder leaves them where they were prepared.
 """
 
-import re
-
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, strlen
@@ -78,6 +76,7 @@ from .entries cimport (
 )
 from .events cimport *
 from .executed cimport ExecutedSet
+from .file_reader cimport FIRST_OFFSET, FileReader
 from .gtid_event cimport (
     FL_COMPLETED_XA,
     FL_PREPARED_XA,
@@ -108,7 +107,7 @@ from .xa cimport (
 )
 
 from .....protocol.errors import DecodeError
-from .....protocol.position import Position, file_number
+from .....protocol.position import Position
 from .variables import statement_text
 
 cdef enum:
@@ -122,7 +121,6 @@ cdef enum:
     PACKET_EOF = 0xFE
     PACKET_ERROR = 0xFF
 
-    FIRST_OFFSET = 4               # of the first event in a file, after the magic number
 
     ROWS_HEADER_V2 = 10            # post-header length of rows events with extra data
     DUMMY_TABLE_ID = 0xFFFFFF      # of a rows event without rows that only ends a statement
@@ -130,9 +128,7 @@ cdef enum:
     TRANSACTION_INTERVAL = 5000    # ms: Canal lets an empty transaction, or a filtered BEGIN or END, through so often
     TRANSACTION_THRESHOLD = 8192   # or after so many that it did not
 
-cdef int64_t OFFSET_MAX = <int64_t>1 << 62     # of a file: sums beyond it do not overflow
 cdef int64_t GTID_MAX = INT64_MAX - 1          # the greatest number that MySQL gives
-FILE_NAME = re.compile(r"[^\0-\x1f\x7f]{1,255}\.[0-9]{1,18}")
 cdef uint8_t[4] NO_NAMES = [SCHEMA_NAME, 0, TABLE_NAME, 0]   # of Header, both empty
 cdef size_t NO_NAMES_SIZE = 4
 
@@ -185,7 +181,7 @@ cdef class Decoder:
         self.packets = PacketBuffer(ordinary, options.event_bytes)
         self.inflater = Inflater(options.event_bytes)
         self.payload = PayloadReader(options.event_bytes)
-        self.format = FileFormat()
+        self.reader = FileReader()
         self.limits = Limits()
         self.xa = XaTransaction(options.event_bytes, ring.memory)
         self.tables = KnownTables()
@@ -222,14 +218,11 @@ cdef class Decoder:
         self.executed_set = ExecutedSet(executed)
         self.source_name = source
         self.source = self.sources.intern((self.member, source))
-        self.gtid_dump = gtid
+        self.reader.begin(gtid)
         self.walking = walking
         self.only_xa = only_xa
         self.is_placed = not gtid
-        self.format.is_known = self.format.has_checksums = False
-        self.file_name = self.next_file_name = None
         self.file = 0
-        self.offset = self.next_file_offset = -1
         self.group = NO_GROUP
         self.begun.pending = self.has_entries = self.unfinished = self.in_rows = False
         self.xa.state = NO_XA
@@ -279,14 +272,16 @@ cdef class Decoder:
                 status = self.loop()
         except DecodeError as error:
             self.writer.cursor = self.writer.entry
-            located = DecodeError(f"{error} (event of type {self.header.type} at {self.file_name}:{self.place.offset})")
+            located = DecodeError(
+                f"{error} (event of type {self.reader.header.type} at {self.reader.name}:{self.reader.place.offset})"
+            )
             if not self.in_rows:
                 self.payload.close()
                 raise located from None
             self.staging.cut(self.first_staged)  # nothing of the event was put: it is decoded as a whole, or not
             self.event_n -= self.more_entries
             self.n -= self.more_entries
-            self.event = self.make_event(self.header.type, self.body, self.body_end)
+            self.event = self.make_event(self.reader.header.type, self.reader.body, self.reader.body_end)
             self.event.error = located
             self.event.plan, self.event.table_map = (<KnownTable>self.of_rows).plan, (<KnownTable>self.of_rows).body
             self.in_rows = False
@@ -312,13 +307,13 @@ cdef class Decoder:
 
     def put_entry(self, const unsigned char[::1] entry, kind, event_type, table=0, flags=0):
         """Stages an encoded Entry for the control event, at its position; its transaction's BEGIN goes before it."""
-        if not self.unfinished or not self.counts:
+        if not self.unfinished or not self.reader.counts:
             raise RuntimeError("no event waits for an entry")
         if not self.delivers(self.event_begin, self.event_n):
             return
         self.put_begin()
         self.writer.write_framed(entry)
-        self.put_slot(&self.place, self.event_begin, self.event_n, kind, event_type)
+        self.put_slot(&self.reader.place, self.event_begin, self.event_n, kind, event_type)
         cdef Slot *slot = self.staging.last()
         slot.table = table
         slot.flags |= flags
@@ -348,7 +343,7 @@ cdef class Decoder:
         begins. Its XA_PREPARE event is a control event then.
         """
         cdef bytes text = xid.encode()
-        if not self.unfinished or not self.counts:
+        if not self.unfinished or not self.reader.counts:
             raise RuntimeError("no event waits for an answer")
         check_xid(len(text))
         if self.group == NO_GROUP:
@@ -358,7 +353,7 @@ cdef class Decoder:
         self.xa.part = RecalledPart(self.xa.event_bytes, position)
         self.xa.state = RECALLED
         mark_entries(self.entries, "committed", <const uint8_t *>PyBytes_AS_STRING(text), len(text))
-        self.begin_transaction(le32(self.body), NULL, 0)
+        self.begin_transaction(le32(self.reader.body), NULL, 0)
 
     @property
     def is_past(self):
@@ -380,7 +375,7 @@ cdef class Decoder:
         before the first FORMAT_DESCRIPTION event.
         """
         if self.group == NO_GROUP:
-            return self.make_position(self.offset, 0)
+            return self.make_position(self.reader.offset, 0)
         if self.begun.pending:
             return self.make_position(self.begun.begin, self.begun.n)
         return self.make_position(self.begin_offset, self.n)
@@ -388,7 +383,7 @@ cdef class Decoder:
     @property
     def server_version(self):
         """Which server wrote the file; None before the first FORMAT_DESCRIPTION event."""
-        return self.format.server_version
+        return self.reader.format.server_version
 
     @property
     def gtid_in_part(self):
@@ -419,17 +414,17 @@ cdef class Decoder:
     cdef object make_position(self, int64_t begin, uint32_t n):
         if self.file == 0 or begin < 0:
             return None
-        return Position(self.source_name, self.file_name, self.created, begin, n)
+        return Position(self.source_name, self.reader.name, self.reader.created, begin, n)
 
     cdef Event make_event(self, int type, const uint8_t *body, const uint8_t *end):
         cdef Event event = Event()
         event.type = type
-        event.timestamp = self.place.timestamp
-        event.server_id = self.place.server_id
-        event.log_pos = self.header.log_pos
-        event.flags = self.header.flags
-        event.offset = self.place.offset
-        event.length = self.place.length
+        event.timestamp = self.reader.place.timestamp
+        event.server_id = self.reader.place.server_id
+        event.log_pos = self.reader.header.log_pos
+        event.flags = self.reader.header.flags
+        event.offset = self.reader.place.offset
+        event.length = self.reader.place.length
         event.body = PyBytes_FromStringAndSize(<const char *>body, end - body)
         event.position = self.make_position(self.event_begin, self.event_n)
         return event
@@ -480,10 +475,13 @@ cdef class Decoder:
                 if not self.has_event(data, size):
                     return CONTROL
                 self.start_event(data + 1, size - 1)
-            if self.dispatch(self.body, self.body_end):
+            if self.dispatch(self.reader.body, self.reader.body_end):
                 return CONTROL
-            if self.walking and not self.only_xa and self.counts:
-                self.control(self.header.type, self.body, self.body_end if is_gtid(self.header.type) else self.body)
+            if self.walking and not self.only_xa and self.reader.counts:
+                self.control(
+                    self.reader.header.type, self.reader.body,
+                    self.reader.body_end if is_gtid(self.reader.header.type) else self.reader.body,
+                )
                 return CONTROL
             self.finish_event()
 
@@ -494,105 +492,47 @@ cdef class Decoder:
         if size == 0 or (data[0] != PACKET_EOF and data[0] != PACKET_ERROR):
             with gil:
                 raise DecodeError("a packet that is neither an event nor an error nor the end")
-        self.counts = self.ends = self.is_put = False
+        self.reader.counts = self.ends = self.is_put = False
         self.control(EOF_PACKET if data[0] == PACKET_EOF else ERROR_PACKET, data + 1, data + size)
         return False
 
     cdef int read_header(self, const uint8_t *data, size_t size) except -1 nogil:
         """The header of an event of that many bytes."""
-        if size < HEADER_SIZE:
-            with gil:
-                raise DecodeError(f"an event of {size} bytes, which is less than a header")
-        self.header.timestamp = le32(data)
-        self.header.type = data[4]
-        self.header.server_id = le32(data + 5)
-        self.header.size = le32(data + 9)
-        self.header.log_pos = le32(data + 13)
-        self.header.flags = le16(data + 17)
-        if self.header.size != size:
-            with gil:
-                raise DecodeError(f"an event of {size} bytes whose header says {self.header.size}")
-        self.body = data + HEADER_SIZE
-        self.body_end = data + size
+        cdef EventHeader *header = &self.reader.header
+        self.reader.read_header(data, size)
         self.ends = self.is_put = self.in_rows = False
         self.event_count += 1
         if self.xa.state == RECALLED:  # it has the place of the XA COMMIT
             return 0
-        self.place.timestamp = self.header.timestamp
-        self.place.server_id = self.header.server_id
-        if self.header.timestamp and not self.header.flags & LOG_EVENT_ARTIFICIAL_F:
-            self.execute_ms = <int64_t>self.header.timestamp * 1000
+        self.reader.place.timestamp = header.timestamp
+        self.reader.place.server_id = header.server_id
+        if header.timestamp and not header.flags & LOG_EVENT_ARTIFICIAL_F:
+            self.execute_ms = <int64_t>header.timestamp * 1000
         return 0
 
     cdef int start_event(self, const uint8_t *data, size_t size) except -1 nogil:
-        """Reads the header of an event, verifies its checksum, and finds out its place in the file."""
-        cdef bint artificial
-        self.counts = False
-        self.place.offset = max(self.offset, 0)  # for errors, until it is known
+        """Reads the header of an event of the file, and finds out its place."""
+        self.reader.counts = False
+        self.reader.place.offset = max(self.reader.offset, 0)  # for errors, until it is known
         self.read_header(data, size)
-        artificial = self.header.flags & LOG_EVENT_ARTIFICIAL_F != 0
-        if self.header.type == ROTATE_EVENT and artificial:
-            # Made by the server, maybe before it said whether events have checksums; a checksum cannot fit by chance.
-            if size >= HEADER_SIZE + CHECKSUM_SIZE and checksum_fits(data, size):
-                self.body_end -= CHECKSUM_SIZE
-        elif self.header.type != FORMAT_DESCRIPTION_EVENT:  # that says itself whether it has a checksum: describe()
-            if not self.format.is_known:
-                with gil:
-                    raise DecodeError("an event before the FORMAT_DESCRIPTION event")
-            self.body_end = self.format.end_of(data, size)
-        self.place.length = self.header.size
-        if (
-            self.header.type == HEARTBEAT_EVENT or self.header.type == HEARTBEAT_EVENT_V2 or artificial
-            or (self.header.log_pos == 0 and self.group == NO_GROUP)
-        ):
-            self.place.offset = max(self.offset, 0)
-            if not may_be_made_up(self.header.type):
-                with gil:
-                    raise DecodeError("an event that is not a part of the file, but of a type that has to be")
-        elif self.header.type == FORMAT_DESCRIPTION_EVENT:
-            self.place.offset = FIRST_OFFSET
-        else:
-            self.check_offset()
-        return 0
-
-    cdef int check_offset(self) except -1 nogil:
-        """Computes where the event ends, and compares that with its `log_pos`.
-
-        `log_pos` has 32 bits and wraps beyond 4 GiB. It is 0 between GTID and XID of MariaDB 11.8. A dump by GTID
-        leaves transactions out, but only whole ones.
-        """
-        cdef int64_t start = self.offset
-        cdef uint32_t off
-        if self.header.log_pos:
-            off = self.header.log_pos - <uint32_t>(start + self.header.size)
-            if off and self.gtid_dump and self.group == NO_GROUP and off <= INT32_MAX:
-                start += off
-                off = 0
-            if off:
-                with gil:
-                    raise DecodeError(
-                        f"an event that ends at {start + self.header.size} by the events before it, "
-                        f"but at {self.header.log_pos} by its header"
-                    )
-        self.counts = True
-        self.place.offset = start
-        self.offset = start + self.header.size
-        self.event_begin = start if self.group == NO_GROUP else self.begin_offset
-        self.event_n = 0 if self.group == NO_GROUP else self.n
+        self.reader.locate(data, size, self.group != NO_GROUP)
+        if self.reader.counts:
+            self.event_begin = self.reader.place.offset if self.group == NO_GROUP else self.begin_offset
+            self.event_n = 0 if self.group == NO_GROUP else self.n
         return 0
 
     cdef int start_inner_event(self, const uint8_t *data, size_t size) except -1 nogil:
         """An event in a compressed payload: it has the payload's place, and no checksum."""
         self.read_header(data, size)
-        self.counts = True
+        self.reader.counts = True
         self.event_begin = self.begin_offset
         self.event_n = self.n
         if self.group == NO_GROUP:
             with gil:
                 raise DecodeError("an event in a transaction payload after the end of the transaction")
-        if self.header.type == GTID_EVENT or self.header.type == ANONYMOUS_GTID_EVENT or (
-            self.header.type == GTID_TAGGED_EVENT or self.header.type == TRANSACTION_PAYLOAD_EVENT
-            or self.header.type == FORMAT_DESCRIPTION_EVENT or self.header.type == ROTATE_EVENT
+        if self.reader.header.type == GTID_EVENT or self.reader.header.type == ANONYMOUS_GTID_EVENT or (
+            self.reader.header.type == GTID_TAGGED_EVENT or self.reader.header.type == TRANSACTION_PAYLOAD_EVENT
+            or self.reader.header.type == FORMAT_DESCRIPTION_EVENT or self.reader.header.type == ROTATE_EVENT
         ):
             with gil:
                 raise DecodeError("an event of this type cannot be in a transaction payload")
@@ -601,19 +541,19 @@ cdef class Decoder:
     cdef bint start_part_event(self, const uint8_t *data, size_t size) except -1 nogil:
         """Reads the header of an event that is sent for a prepared part; False if it is not one of its events."""
         self.read_header(data, size)
-        if not self.xa.part.takes(&self.header, data, size, &self.body_end):
+        if not self.xa.part.takes(&self.reader.header, data, size, &self.reader.body_end):
             return False
-        self.counts = True
+        self.reader.counts = True
         self.event_begin = self.begin_offset
         self.event_n = self.n
         return True
 
     cdef bint dispatch(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
         """Decodes the event; True when Python has to."""
-        cdef int type = self.header.type
+        cdef int type = self.reader.header.type
         cdef uint8_t text[20]
         cdef RowsType rows
-        if self.xa.state == PREPARED and self.counts:
+        if self.xa.state == PREPARED and self.reader.counts:
             return self.prepared_event(body, end)
         if rows_type(type, &rows):
             self.rows(body, end)
@@ -656,7 +596,7 @@ cdef class Decoder:
         elif type == FORMAT_DESCRIPTION_EVENT:
             with gil:
                 self.describe(body, end)
-            return self.control(type, body, self.body_end)
+            return self.control(type, body, self.reader.body_end)
         elif type == ROTATE_EVENT:
             with gil:
                 self.rotate(body, end)
@@ -669,7 +609,7 @@ cdef class Decoder:
         elif (
             type == STOP_EVENT or type == IGNORABLE_EVENT or type == MARIADB_BINLOG_CHECKPOINT_EVENT
             or type == MARIADB_START_ENCRYPTION_EVENT or type == VIEW_CHANGE_EVENT or type == TRANSACTION_CONTEXT_EVENT
-            or self.header.flags & LOG_EVENT_IGNORABLE_F or self.walking
+            or self.reader.header.flags & LOG_EVENT_IGNORABLE_F or self.walking
         ):
             pass
         else:
@@ -679,13 +619,13 @@ cdef class Decoder:
 
     cdef int finish_event(self) except -1 nogil:
         """Moves the position after the event."""
-        if not self.counts:
+        if not self.reader.counts:
             return 0
         if self.group != NO_GROUP and not self.ends:
             self.n += 1
             return 0
         if self.xa.state == RECALLED:
-            if self.header.type != XA_PREPARE_EVENT:
+            if self.reader.header.type != XA_PREPARE_EVENT:
                 with gil:
                     raise DecodeError("a prepared XA transaction that ends otherwise than by XA PREPARE")
             self.xa.state = NO_XA
@@ -714,7 +654,7 @@ cdef class Decoder:
         return 0
 
     cdef int refuse(self) except -1:
-        if self.header.type in (
+        if self.reader.header.type in (
             LOAD_EVENT, CREATE_FILE_EVENT, APPEND_BLOCK_EVENT, EXEC_LOAD_EVENT, DELETE_FILE_EVENT, NEW_LOAD_EVENT,
             BEGIN_LOAD_QUERY_EVENT, EXECUTE_LOAD_QUERY_EVENT,
         ):
@@ -740,40 +680,19 @@ cdef class Decoder:
     cdef bint has_stopped(self) noexcept nogil:
         """Whether the place before the next event is the stop position or after it."""
         if self.group == NO_GROUP:
-            return self.limits.stops_between(self.offset)
+            return self.limits.stops_between(self.reader.offset)
         return self.limits.stops_within(self.begin_offset, self.n)
 
     # --- files -------------------------------------------------------------------------------------------------------
 
-    # log_pos: where an idle source stands; MariaDB beyond 4 GiB: 0, with the offset in a subheader
-    # v1: file name
-    # v2, fields: type 1 | length (length-encoded) | value; 1 is the file name, 2 the offset (length-encoded), 0 the end
-    # (`Heartbeat_event`, `Heartbeat_event_v2`, libs/mysql/binlog/event/control_events.h)
     cdef int heartbeat(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
-        cdef uint64_t place = self.header.log_pos
-        cdef uint64_t field, length, value
+        cdef uint64_t place = self.reader.heartbeat_place(body, end)
         cdef int64_t ahead
         cdef bint is_first = self.group == NO_GROUP and not self.is_placed
-        cdef const uint8_t *p = body
-        if self.header.type == HEARTBEAT_EVENT_V2:
-            place = 0
-            while p != NULL and p < end:
-                p = length_encoded(p, end, &field)
-                if p == NULL or field == 0:
-                    break
-                p = length_encoded(p, end, &length)
-                if p == NULL or length > <uint64_t>(end - p):
-                    p = NULL
-                    break
-                if field == 2 and length_encoded(p, p + length, &value) == p + length:
-                    place = value
-                p += length
-            if p == NULL:
-                too_short()
         if place == 0:
             return 0
-        ahead = <int64_t>place - self.offset
-        if self.header.type == HEARTBEAT_EVENT:
+        ahead = <int64_t>place - self.reader.offset
+        if self.reader.header.type == HEARTBEAT_EVENT:
             ahead = <uint32_t>ahead
         if is_first:  # everything before this place has been sent
             self.is_placed = True
@@ -781,81 +700,50 @@ cdef class Decoder:
                 return self.advance()
         if ahead == 0:
             return 0
-        if not self.gtid_dump or self.group != NO_GROUP or ahead <= 0 or ahead > INT32_MAX:
+        if not self.reader.by_gtid or self.group != NO_GROUP or ahead <= 0 or ahead > INT32_MAX:
             with gil:
-                raise DecodeError(f"a heartbeat at {place}, but the events before it end at {self.offset}")
-        self.offset += ahead
+                raise DecodeError(f"a heartbeat at {place}, but the events before it end at {self.reader.offset}")
+        self.reader.offset += ahead
         # Before the first place there may be transactions that were executed already: they are not in the stream.
         return self.advance(here=is_first)
 
-    # offset of the first event in the next file 8 | its name
-    # (`Rotate_event`, libs/mysql/binlog/event/control_events.h)
     cdef int rotate(self, const uint8_t *body, const uint8_t *end) except -1:
-        if end - body <= 8:
-            too_short()
         if self.group != NO_GROUP:
             raise DecodeError("the file ends in the middle of a transaction")
-        self.next_file_offset = <int64_t>le64(body)
-        self.next_file_name = (<const char *>(body + 8))[:end - body - 8].decode("utf-8", "replace")
-        if not FIRST_OFFSET <= self.next_file_offset <= OFFSET_MAX:
-            raise DecodeError(f"a file that begins at {self.next_file_offset}")
-        if FILE_NAME.fullmatch(self.next_file_name) is None:
-            raise DecodeError(f"a binlog file of the name {self.next_file_name[:100]!r}: no number at its end")
-        return 0
+        return self.reader.rotate(body, end)
 
     cdef int describe(self, const uint8_t *body, const uint8_t *end) except -1:
-        self.format.read(body, &end)
-        self.body_end = end
-        self.start_file()
-        if self.header.log_pos == 0 or self.header.flags & LOG_EVENT_ARTIFICIAL_F:
-            self.place.offset = self.offset
-            self.counts = False
-            return 0
-        if self.header.log_pos != FIRST_OFFSET + self.header.size:
-            raise DecodeError(f"a FORMAT_DESCRIPTION event that ends at {self.header.log_pos}")
-        self.counts = True
-        self.offset = self.header.log_pos
-        self.event_begin = FIRST_OFFSET
-        self.event_n = 0
-        return 0
-
-    cdef int start_file(self) except -1:
         """The FORMAT_DESCRIPTION event of the file that a ROTATE event named."""
-        name = self.next_file_name or self.file_name
-        if name is None:
-            raise DecodeError("a FORMAT_DESCRIPTION event before a ROTATE event that names its file")
+        self.reader.format.read(body, &end)
+        self.reader.body_end = end
+        name = self.reader.described_name()
         if self.group != NO_GROUP:
             raise DecodeError("the file ends in the middle of a transaction")
-        created = <int64_t>self.header.timestamp
-        number = file_number(name)
-        if (
-            self.file and name != self.file_name and number <= file_number(self.file_name)
-            and name.rpartition(".")[0] == self.file_name.rpartition(".")[0]
-        ):
-            raise DecodeError(f"the file {name} after {self.file_name}")
-        self.limits.start_file(name, created, self.file_name)
-        self.file_name, self.next_file_name = name, None
-        self.created = created
-        self.file = self.files.intern((name, created))
+        self.limits.start_file(name, self.reader.header.timestamp, self.reader.name)
+        self.reader.start(name)
+        self.file = self.files.intern((name, self.reader.created))
         self.entries.set_file_name(name.encode())
-        self.offset = self.next_file_offset
         if self.reached_file == 0:
             self.reached_file = self.file
-            self.reached_begin = self.limits.skip_begin if self.limits.skipping else self.offset
+            self.reached_begin = self.limits.skip_begin if self.limits.skipping else self.reader.offset
             self.reached_n = self.limits.skip_n if self.limits.skipping else 0
+        self.reader.pass_description()
+        if self.reader.counts:
+            self.event_begin = FIRST_OFFSET
+            self.event_n = 0
         return 0
 
     # --- GTIDs -------------------------------------------------------------------------------------------------------
 
     cdef int gtid_event(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
-        cdef int type = self.header.type
+        cdef int type = self.reader.header.type
         cdef bint standalone
         self.is_placed = True
         if self.group != NO_GROUP:
             with gil:
                 raise DecodeError("a transaction that begins in the middle of another")
         if type == MARIADB_GTID_EVENT:
-            read_mariadb_gtid(&self.gtid, self.header.server_id, body, end)
+            read_mariadb_gtid(&self.gtid, self.reader.header.server_id, body, end)
         elif type == GTID_TAGGED_EVENT:
             read_tagged_gtid(&self.gtid, body, end)
         else:
@@ -879,9 +767,9 @@ cdef class Decoder:
 
     cdef int check_gtid(self) except -1 nogil:
         """Checks that GTID sets can hold it: the event loop adds it to those of cursors, and must not fail on it."""
-        if self.gtid.is_mariadb != self.format.is_mariadb:
+        if self.gtid.is_mariadb != self.reader.format.is_mariadb:
             with gil:
-                raise DecodeError(f"a GTID event of another product in a binlog of {self.format.server_version}")
+                raise DecodeError(f"a GTID event of another product in a binlog of {self.reader.format.server_version}")
         if not self.gtid.is_anonymous and not 1 <= self.gtid.number <= GTID_MAX:
             with gil:
                 raise DecodeError(f"a GTID event with the number {self.gtid.number}")
@@ -1017,9 +905,9 @@ cdef class Decoder:
         """Keeps an event of a prepared part, up to a limit; its end is handed to Python."""
         if not self.payload.active:
             self.xa.keep(body - HEADER_SIZE, end)
-        if self.header.type != XA_PREPARE_EVENT:
-            if is_gtid(self.header.type) or self.header.type == ROTATE_EVENT or (
-                self.header.type == FORMAT_DESCRIPTION_EVENT
+        if self.reader.header.type != XA_PREPARE_EVENT:
+            if is_gtid(self.reader.header.type) or self.reader.header.type == ROTATE_EVENT or (
+                self.reader.header.type == FORMAT_DESCRIPTION_EVENT
             ):
                 with gil:
                     raise DecodeError("a prepared XA transaction without XA PREPARE")
@@ -1043,7 +931,7 @@ cdef class Decoder:
         self.begun.pending = self.delivers(self.event_begin, self.event_n)
         if self.begun.pending:
             self.has_entries = False
-        self.begun.place = self.place
+        self.begun.place = self.reader.place
         self.begun.begin = self.event_begin
         self.begun.n = self.event_n
         self.begun.thread_id = thread_id
@@ -1057,10 +945,12 @@ cdef class Decoder:
         self, const uint8_t *id, size_t id_size, const uint8_t *xa, size_t xa_size
     ) except -1 nogil:
         """Puts the end, and the BEGIN too for an empty transaction that Canal would let through."""
+        cdef const EventPlace *place
         cdef int64_t time_ms
         check_xid(xa_size)
         if not self.has_entries:
-            time_ms = <int64_t>(self.begun.place.timestamp if self.begun.pending else self.place.timestamp) * 1000
+            place = &self.begun.place if self.begun.pending else &self.reader.place
+            time_ms = <int64_t>place.timestamp * 1000
             if -TRANSACTION_INTERVAL <= time_ms - self.last_empty_ms <= TRANSACTION_INTERVAL:
                 self.empty_count += 1
                 if self.empty_count <= TRANSACTION_THRESHOLD:
@@ -1071,7 +961,7 @@ cdef class Decoder:
             self.put_begin()
         if not self.delivers(self.event_begin, self.event_n):
             return 0
-        if not self.passes_filter(<int64_t>self.place.timestamp * 1000, True):
+        if not self.passes_filter(<int64_t>self.reader.place.timestamp * 1000, True):
             return 0
         return self.put_end(id, id_size, xa, xa_size)
 
@@ -1112,7 +1002,7 @@ cdef class Decoder:
     cdef int put_end(self, const uint8_t *id, size_t id_size, const uint8_t *xa, size_t xa_size) except -1 nogil:
         cdef uint8_t *p
         cdef size_t bound = 80 + 3 * xa_size
-        self.start_entry(&self.place, TRANSACTIONEND, NO_EVENT_TYPE, NO_NAMES, NO_NAMES_SIZE, bound, 0)
+        self.start_entry(&self.reader.place, TRANSACTIONEND, NO_EVENT_TYPE, NO_NAMES, NO_NAMES_SIZE, bound, 0)
         self.writer.reserve(bound)
         p = put_bytes(self.writer.cursor, TRANSACTION_ID, id, id_size)
         if xa != NULL:
@@ -1121,12 +1011,12 @@ cdef class Decoder:
         self.writer.cursor = p
         self.entries.end(0)
         self.is_put = True
-        return self.put_slot(&self.place, self.event_begin, self.event_n, TRANSACTION_END, 0)
+        return self.put_slot(&self.reader.place, self.event_begin, self.event_n, TRANSACTION_END, 0)
 
     # --- tables, rows and statements ---------------------------------------------------------------------------------
 
     cdef int table_id_size(self) noexcept nogil:
-        return 4 if self.format.post_header[<int>TABLE_MAP_EVENT] == 6 else 6
+        return 4 if self.reader.format.post_header[<int>TABLE_MAP_EVENT] == 6 else 6
 
     # table id 6 (4 where the post-header has 6 bytes) | flags 2 | what
     # `sluice.instance.sources.mysql.decode.table_map` reads (`Table_map_event`, libs/mysql/binlog/event/rows_event.h)
@@ -1144,7 +1034,7 @@ cdef class Decoder:
         if self.tables.knows(id, body + id_size + 2, size):
             return False
         self.unknown_id = id
-        return self.control(TABLE_MAP_EVENT, self.body, end)
+        return self.control(TABLE_MAP_EVENT, self.reader.body, end)
 
     # table id 6 (4 where the post-header has 6 bytes) | flags 2
     # | length of extra data 2, itself included, and the data, where the post-header has 10 bytes
@@ -1154,7 +1044,7 @@ cdef class Decoder:
     cdef int rows(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
         # Long: an event is read once from front to end, and each step needs what the earlier ones have found.
         cdef RowsType rows
-        cdef uint8_t post_header = self.format.post_header[self.header.type]
+        cdef uint8_t post_header = self.reader.format.post_header[self.reader.header.type]
         cdef int id_size = 4 if post_header == 6 else 6
         cdef uint64_t id
         cdef uint64_t width = 0
@@ -1170,7 +1060,7 @@ cdef class Decoder:
         cdef int kind
         cdef bint splits, is_whole
         cdef Slot *slot
-        rows_type(self.header.type, &rows)
+        rows_type(self.reader.header.type, &rows)
         if end - body < id_size + 2:
             too_short()
         if self.group == NO_GROUP:
@@ -1237,7 +1127,7 @@ cdef class Decoder:
                     self.put_begin()
                     self.first_staged = self.staging.count
                 self.start_entry(
-                    &self.place, ROWDATA, kind, (<KnownTable>found).names, (<KnownTable>found).names_size,
+                    &self.reader.place, ROWDATA, kind, (<KnownTable>found).names, (<KnownTable>found).names_size,
                     ANY_SIZE, end - p,
                 )
                 self.writer.reserve(32)
@@ -1253,7 +1143,7 @@ cdef class Decoder:
                     self.writer, self.scratch, p, &first, end, rows.kind, before, after, rows.is_partial
                 )
                 self.entries.end(count)
-                self.put_slot(&self.place, self.event_begin, self.event_n, ROW_DATA, kind)
+                self.put_slot(&self.reader.place, self.event_begin, self.event_n, ROW_DATA, kind)
                 slot = self.staging.last()
                 slot.table = (<KnownTable>found).plan.number
                 slot.rows = <uint32_t>count
@@ -1296,14 +1186,14 @@ cdef class Decoder:
         is_valid = is_utf8(text, size)
         valid_size = size if is_valid else utf8_size(text, size)
         self.start_entry(
-            &self.place, ROWDATA, QUERY_TYPE, NO_NAMES, NO_NAMES_SIZE, valid_size + 16, 0
+            &self.reader.place, ROWDATA, QUERY_TYPE, NO_NAMES, NO_NAMES_SIZE, valid_size + 16, 0
         )
         self.writer.reserve(valid_size + 16)
         p = put_uint(self.writer.cursor, CHANGE_EVENT_TYPE, QUERY_TYPE)
         p = put_varint(put_varint(p, SQL), valid_size)
         self.writer.cursor = put_raw(p, text, size) if is_valid else put_utf8(p, text, size)
         self.entries.end(0)
-        self.put_slot(&self.place, self.event_begin, self.event_n, QUERY, QUERY_TYPE)
+        self.put_slot(&self.reader.place, self.event_begin, self.event_n, QUERY, QUERY_TYPE)
         self.staging.last().flags |= TEXT
         self.has_entries = self.is_put = True
         return 0
@@ -1343,7 +1233,7 @@ cdef class Decoder:
     cdef int set_boundary(self, Slot *slot) noexcept nogil:
         """Marks that what follows the slot is outside any transaction."""
         slot.flags |= BOUNDARY
-        slot.next_begin = self.offset
+        slot.next_begin = self.reader.offset
         slot.next_n = 0
         slot.gtid = self.gtid_number
         slot.gtid_last = self.gtid.number if self.gtid_number else 0
@@ -1365,11 +1255,11 @@ cdef class Decoder:
     cdef int advance(self, bint here=False) except -1 nogil:
         """Says that the stream has moved on to the next boundary, since no entry says so; ``here``: it begins there."""
         cdef Slot *slot = self.staging.last()
-        if self.file == 0 or not self.delivers(self.offset, 0):
+        if self.file == 0 or not self.delivers(self.reader.offset, 0):
             return 0
         if here:
-            self.reached_file, self.reached_begin, self.reached_n = self.file, self.offset, 0
-        elif self.reached_file == self.file and self.reached_begin == self.offset and self.reached_n == 0:
+            self.reached_file, self.reached_begin, self.reached_n = self.file, self.reader.offset, 0
+        elif self.reached_file == self.file and self.reached_begin == self.reader.offset and self.reached_n == 0:
             return 0
         if slot == NULL or slot.kind != ADVANCE or (
             self.gtid_number and slot.gtid and (slot.gtid != self.gtid_number or slot.gtid_last + 1 != self.gtid.number)
@@ -1383,6 +1273,6 @@ cdef class Decoder:
             self.set_boundary(slot)
         else:
             slot.flags |= BOUNDARY
-            slot.next_begin = self.offset
+            slot.next_begin = self.reader.offset
             slot.next_n = 0
-        return self.describe_slot(slot, &self.place)
+        return self.describe_slot(slot, &self.reader.place)

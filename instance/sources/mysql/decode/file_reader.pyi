@@ -1,0 +1,3 @@
+# Used by compiled code only.
+
+class FileReader: ...

@@ -16,6 +16,7 @@ from .limits cimport Limits
 from .packets cimport PacketBuffer
 from .plan cimport Scratch
 from .tables cimport KnownTables
+from .transaction_filter cimport TransactionFilter
 from .xa cimport XA_TEXT_MAX, XaTransaction
 
 
@@ -64,7 +65,7 @@ cdef class Decoder:
     cdef bint gtid_on, strict_canal
     cdef readonly bint moves_xa        # rows of an XA transaction come where it is committed
     cdef bint drops[4]                 # by event type
-    cdef bint drops_rows, drops_transactions
+    cdef bint drops_rows
     cdef public bint drops_statements
 
     # The stream
@@ -107,9 +108,7 @@ cdef class Decoder:
     cdef uint64_t unknown_id           # of the TABLE_MAP event that Python handles
     cdef void *of_rows                 # the KnownTable of the rows event that is decoded; valid while `in_rows`
 
-    # Canal's rules for empty transactions and for transaction entries
-    cdef int64_t last_empty_ms, last_end_ms
-    cdef int64_t empty_count, dropped_count
+    cdef TransactionFilter transaction_filter
 
     # Statistics
     cdef readonly long long event_count
@@ -142,7 +141,6 @@ cdef class Decoder:
     cdef int end_transaction(self, const uint8_t *id, size_t id_size, const uint8_t *xa, size_t xa_size) except -1 nogil
     cdef int put_begin(self) except -1 nogil
     cdef int put_end(self, const uint8_t *id, size_t id_size, const uint8_t *xa, size_t xa_size) except -1 nogil
-    cdef bint passes_filter(self, int64_t time_ms, bint is_end) noexcept nogil
     cdef bint table_map(self, const uint8_t *body, const uint8_t *end) except -1 nogil
     cdef int rows(self, const uint8_t *body, const uint8_t *end) except -1 nogil
     cdef bint next_entry(self, Py_ssize_t size) except -1 nogil

@@ -93,6 +93,7 @@ from .limits cimport Limits
 from .packets cimport PacketBuffer
 from .plan cimport Scratch, TablePlan
 from .tables cimport KnownTable, KnownTables
+from .transaction_filter cimport TransactionFilter
 from .words cimport is_words, starts_with
 from .xa cimport (
     ASKED,
@@ -125,8 +126,6 @@ cdef enum:
     ROWS_HEADER_V2 = 10            # post-header length of rows events with extra data
     DUMMY_TABLE_ID = 0xFFFFFF      # of a rows event without rows that only ends a statement
 
-    TRANSACTION_INTERVAL = 5000    # ms: Canal lets an empty transaction, or a filtered BEGIN or END, through so often
-    TRANSACTION_THRESHOLD = 8192   # or after so many that it did not
 
 cdef int64_t GTID_MAX = INT64_MAX - 1          # the greatest number that MySQL gives
 cdef uint8_t[4] NO_NAMES = [SCHEMA_NAME, 0, TABLE_NAME, 0]   # of Header, both empty
@@ -193,7 +192,7 @@ cdef class Decoder:
         self.drops[<int>DELETE] = options.filter_dml_delete
         self.drops_rows = options.filter_rows
         self.drops_statements = options.filter_query_dml
-        self.drops_transactions = options.filter_transaction_entry
+        self.transaction_filter = TransactionFilter(options.filter_transaction_entry)
 
     # --- what Python calls -------------------------------------------------------------------------------------------
 
@@ -951,32 +950,15 @@ cdef class Decoder:
         if not self.has_entries:
             place = &self.begun.place if self.begun.pending else &self.reader.place
             time_ms = <int64_t>place.timestamp * 1000
-            if -TRANSACTION_INTERVAL <= time_ms - self.last_empty_ms <= TRANSACTION_INTERVAL:
-                self.empty_count += 1
-                if self.empty_count <= TRANSACTION_THRESHOLD:
-                    self.begun.pending = False
-                    return 0
-            self.empty_count = 0
-            self.last_empty_ms = time_ms
+            if not self.transaction_filter.passes_empty(time_ms):
+                self.begun.pending = False
+                return 0
             self.put_begin()
         if not self.delivers(self.event_begin, self.event_n):
             return 0
-        if not self.passes_filter(<int64_t>self.reader.place.timestamp * 1000, True):
+        if not self.transaction_filter.passes(<int64_t>self.reader.place.timestamp * 1000, True):
             return 0
         return self.put_end(id, id_size, xa, xa_size)
-
-    cdef bint passes_filter(self, int64_t time_ms, bint is_end) noexcept nogil:
-        """Whether a BEGIN or END passes filterTransactionEntry, which lets one through now and then."""
-        if not self.drops_transactions:
-            return True
-        if -TRANSACTION_INTERVAL <= time_ms - self.last_end_ms <= TRANSACTION_INTERVAL:
-            self.dropped_count += 1
-            if self.dropped_count <= TRANSACTION_THRESHOLD:
-                return False
-        if is_end:
-            self.dropped_count = 0
-            self.last_end_ms = time_ms
-        return True
 
     cdef int put_begin(self) except -1 nogil:
         """Puts the BEGIN that was kept, if any."""
@@ -986,7 +968,7 @@ cdef class Decoder:
         if not self.begun.pending:
             return 0
         self.begun.pending = False
-        if not self.passes_filter(<int64_t>place.timestamp * 1000, False):
+        if not self.transaction_filter.passes(<int64_t>place.timestamp * 1000, False):
             return 0
         bound = 64 + 3 * self.begun.xa_size
         self.start_entry(place, TRANSACTIONBEGIN, NO_EVENT_TYPE, NO_NAMES, NO_NAMES_SIZE, bound, 0)

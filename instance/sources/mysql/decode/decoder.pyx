@@ -45,7 +45,7 @@ from .....protocol.canal.tags cimport (
 )
 from .....protocol.canal.tags cimport QUERY as QUERY_TYPE
 from .....protocol.gtid_text cimport SOURCE_TEXT_MAX, put_mariadb, put_source
-from .....protocol.littleendian cimport le16, le32, le48, le64, length_encoded
+from .....protocol.littleendian cimport le16, le32, le48, le64
 from .....protocol.utf8 cimport is_utf8, put_utf8, utf8_size
 from .....protocol.wire cimport (
     put_bytes,
@@ -92,6 +92,7 @@ from .inflate cimport Inflater, PayloadReader
 from .limits cimport Limits
 from .packets cimport PacketBuffer
 from .plan cimport Scratch, TablePlan
+from .rows_event cimport RowsBody, read_rows_body
 from .tables cimport KnownTable, KnownTables
 from .transaction_filter cimport TransactionFilter
 from .words cimport is_words, starts_with
@@ -121,7 +122,6 @@ cdef enum:
     PACKET_EVENT = 0x00            # first byte of a packet
     PACKET_EOF = 0xFE
     PACKET_ERROR = 0xFF
-
 
     ROWS_HEADER_V2 = 10            # post-header length of rows events with extra data
     DUMMY_TABLE_ID = 0xFFFFFF      # of a rows event without rows that only ends a statement
@@ -1018,24 +1018,19 @@ cdef class Decoder:
         self.unknown_id = id
         return self.control(TABLE_MAP_EVENT, self.reader.body, end)
 
-    # table id 6 (4 where the post-header has 6 bytes) | flags 2
-    # | length of extra data 2, itself included, and the data, where the post-header has 10 bytes
-    # | number of columns (length-encoded) | bitmap of the columns that are present, for an update another one for the
-    # image after | rows, in MariaDB's compressed events compressed
-    # (`Rows_event`, libs/mysql/binlog/event/rows_event.h; `Rows_log_event::uncompress_buf`, MariaDB sql/log_event.cc)
+    # table id 6 (4 where the post-header has 6 bytes) | flags 2 | what `read_rows_body` reads
     cdef int rows(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
         # Long: an event is read once from front to end, and each step needs what the earlier ones have found.
         cdef RowsType rows
         cdef uint8_t post_header = self.reader.format.post_header[self.reader.header.type]
         cdef int id_size = 4 if post_header == 6 else 6
         cdef uint64_t id
-        cdef uint64_t width = 0
+        cdef RowsBody read
         cdef const uint8_t *p
         cdef const uint8_t *before
         cdef const uint8_t *after
         cdef const uint8_t *first
         cdef const uint8_t *shown      # the columns of an entry's image after, or of its only one
-        cdef size_t bitmap_size, inflated
         cdef Py_ssize_t staged
         cdef void *found
         cdef int64_t count
@@ -1064,30 +1059,11 @@ cdef class Decoder:
         self.first_staged = self.staging.count
         self.more_entries = 0
         staged = self.staging.bytes
-        p = body + id_size + 2
-        if post_header == ROWS_HEADER_V2:
-            if end - p < 2 or le16(p) < 2 or end - p < le16(p):
-                too_short()
-            p += le16(p)
-        p = length_encoded(p, end, &width)
-        if p == NULL:
-            too_short()
-        if width != <uint64_t>(<KnownTable>found).plan.column_count:
-            with gil:
-                raise DecodeError(
-                    f"rows of {width} columns where the TABLE_MAP event has {(<KnownTable>found).plan.column_count}"
-                )
-        bitmap_size = (width + 7) // 8
-        before = after = p
-        if rows.kind == UPDATE:
-            after += bitmap_size
-        if <size_t>(end - p) < after - p + bitmap_size:
-            too_short()
-        p = after + bitmap_size
-        if rows.is_compressed:
-            inflated = self.inflater.inflate(p, end)
-            p = self.inflater.data
-            end = p + inflated
+        read_rows_body(
+            &read, &rows, body + id_size + 2, end, post_header == ROWS_HEADER_V2,
+            (<KnownTable>found).plan.column_count, self.inflater,
+        )
+        before, after, p, end = read.before, read.after, read.first, read.end
         if p == end:
             self.in_rows = False
             return 0
@@ -1117,7 +1093,9 @@ cdef class Decoder:
                 self.writer.cursor = put_uint(self.writer.cursor, CHANGE_EVENT_TYPE, kind)
                 self.writer.cursor = put_uint(self.writer.cursor, IS_DDL, 0)
                 shown = before if kind == DELETE else after
-                is_whole = (splits and kind == INSERT) or (has_all(before, width) and has_all(shown, width))
+                is_whole = (splits and kind == INSERT) or (
+                    has_all(before, read.width) and has_all(shown, read.width)
+                )
                 if not self.strict_canal and not is_whole:
                     (<KnownTable>found).plan.put_absent(self.writer, before, shown)
                 (<KnownTable>found).plan.put_remark(self.writer, kind, before, after)

@@ -1,0 +1,1 @@
+# Used by compiled code only.

@@ -16,7 +16,7 @@ from sluice.instance.sources.mysql.schema import Schemas, TableSchema
 from sluice.protocol.canal import entry_pb2 as pb
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import DecodeError, PurgedError, SourceError
-from sluice.protocol.lexer import Dialect
+from sluice.protocol.lexer import NO_BACKSLASH_ESCAPES, Dialect
 from sluice.store.ring import Kind, Ring
 from tests.binlog import Log
 from tests.decoding import feed
@@ -124,6 +124,17 @@ def test_filters_decide_on_statements(
         for it in entries
     ]
     assert found == expected
+
+
+def test_quotes_are_those_of_the_events_sql_mode(tmp_path: Path) -> None:
+    """Else what follows the backslash is taken for text, and the rename to a table that is wanted is missed."""
+    sql = rb"ALTER TABLE crm.t COMMENT 'a\', RENAME TO u"
+    log = Log()
+    for mode in (0, NO_BACKSLASH_ESCAPES):
+        status = b"\1" + struct.pack("<Q", mode)
+        log.add(BinlogEvent.QUERY_EVENT, struct.pack("<IIBHH", 1, 0, 2, 0, len(status)) + status + b"db\0" + sql)
+    _, entries = answer(log, tmp_path, filter_regex=r"db\..*")
+    assert [(entry.header.schemaName, entry.header.tableName) for entry in entries] == [("crm", "t")]
 
 
 @pytest.mark.parametrize(

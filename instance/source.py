@@ -271,16 +271,6 @@ class Findings:
             self.differences.append(text)
 
 
-@dataclass(slots=True)
-class Report(Findings):
-    """What a comparison with another decoder found."""
-
-    events: int = 0
-    rows: int = 0
-    values: int = 0
-    """Values that both decoders read."""
-
-
 class Examination(Protocol):
     """What the commands ask a source without starting anything.
 
@@ -340,13 +330,6 @@ class Examination(Protocol):
         """Decode a row event in quarantine again, with the tables as they are now; nothing that is stored changes.
 
         Raises PurgedError and SourceChangedError when its bytes were not kept and the source does not have it.
-        """
-
-    def compare(self, start: str | None, stop: str | None, advance: Callable[[str, int, int], None]) -> Report:
-        """Decode a range with another decoder, too, and compare; None are the begin and end that the source chooses.
-
-        ``advance`` is told where in the source it is, and how many bytes of how many that are. Raises ConfigError for
-        a range that the source does not have.
         """
 
 

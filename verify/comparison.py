@@ -34,22 +34,23 @@ from pymysqlreplication.row_event import (
     WriteRowsEvent,
 )
 
-from ....login.session import MysqlSession
-from ....protocol import props
-from ....protocol.canal.entry_pb2 import RowChange
-from ....protocol.canal.rows import Change, decode_changes
-from ....protocol.canal.types import JsonExpression, JsonNull, labels_of
-from ....protocol.errors import ConfigError, DecodeError, SourceError
-from ....protocol.position import Position, file_number
-from ....store.ring import Ring
-from ...columns import SourceColumn
-from ...source import Report
-from . import control, schema
-from .config import MysqlConfig
-from .connection import Connection, login_arguments
-from .dump import FIRST_EVENT, Replica
-from .parser import Parser
-from .schema import InformationSchema
+from ..instance.columns import SourceColumn
+from ..instance.config import InstanceConfig
+from ..instance.source import Findings
+from ..instance.sources.mysql import control, schema
+from ..instance.sources.mysql.config import MysqlConfig
+from ..instance.sources.mysql.connection import Connection, login_arguments
+from ..instance.sources.mysql.dump import FIRST_EVENT, Replica
+from ..instance.sources.mysql.parser import Parser
+from ..instance.sources.mysql.schema import InformationSchema
+from ..login.session import MysqlSession
+from ..protocol import props
+from ..protocol.canal.entry_pb2 import RowChange
+from ..protocol.canal.rows import Change, decode_changes
+from ..protocol.canal.types import JsonExpression, JsonNull, labels_of
+from ..protocol.errors import ConfigError, DecodeError, SourceError
+from ..protocol.position import Position, file_number
+from ..store.ring import Ring
 
 PATIENCE = 60.0
 """Seconds that our decoder may take for the next entry."""
@@ -91,6 +92,16 @@ class BinlogPlace:
         return f"{self.file}:{self.offset}"
 
 
+@dataclass(slots=True)
+class Report(Findings):
+    """What a comparison with another decoder found."""
+
+    events: int = 0
+    rows: int = 0
+    values: int = 0
+    """Values that both decoders read."""
+
+
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Let loggers say nothing of what the report names: what goes into quarantine, or is decoded wrongly."""
@@ -109,18 +120,30 @@ def _quiet() -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
 
 
-@_quiet()
 def compare(
+    config: InstanceConfig, start: str | None, stop: str | None, advance: Callable[[str, int, int], None]
+) -> Report:
+    """Compare the decoders over a range: places are FILE, FILE:OFFSET, or positions.
+
+    None is the begin of the last binlog file, and its current end. ``advance`` is told where in the source it is, and
+    how many bytes of how many that are.
+
+    Raises SourceError, and ConfigError for a source of another kind or a range that the source does not have.
+    """
+    if not isinstance(config, MysqlConfig):
+        title = config.source_title
+        raise ConfigError(f"{config.destination}: {title} as a source cannot be compared with another decoder")
+    with _quiet(), contextlib.closing(Connection(config)) as connection:
+        return _compare(config, connection, start, stop, advance)
+
+
+def _compare(
     config: MysqlConfig,
     connection: Connection,
     start: str | None,
     stop: str | None,
     advance: Callable[[str, int, int], None],
 ) -> Report:
-    """Compare the decoders over a range; None is the begin of the last binlog file, and its current end.
-
-    See `sluice.instance.source.Examination.compare`.
-    """
     connection.check(config)
     file, offset, _gtids = connection.end_of_binlog()
     files = dict(connection.binlog_files())

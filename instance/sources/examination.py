@@ -1,12 +1,12 @@
 """What the commands are told of every source that has changes only, without a database server that could be asked."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...protocol.errors import ConfigError
 from ..config import InstanceConfig
 from ..quarantine import Item
-from ..source import Report, Reread
+from ..source import Reread
 
 
 class ServerlessExamination:
@@ -27,11 +27,6 @@ class ServerlessExamination:
     def reread(self, item: Item) -> Reread:
         """Refuse: the tables are what they were, and nobody can be asked."""
         raise self._refusal(f"decode {item.position} again")
-
-    def compare(self, start: str | None, stop: str | None, advance: Callable[[str, int, int], None]) -> Report:
-        """Refuse: the other decoder reads servers only."""
-        del start, stop, advance
-        raise self._refusal("be compared with another decoder")
 
     def _refusal(self, what: str) -> ConfigError:
         return ConfigError(f"{self._config.destination}: {self._config.source_title} as a source cannot {what}")

@@ -1,11 +1,13 @@
 """``sluice verify``: the decoder beside another one, or the log on disk beside the source."""
 
 import os
+from importlib.util import find_spec
 from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from ...protocol.errors import ConfigError
 from ..config import Configuration
 from ..wording import counted
 from .common import NO, add_command, add_conf, add_destination, out
@@ -53,9 +55,12 @@ def verify_command(options: Any) -> int:
     """Decode a range twice and compare, or compare the log with the source."""
     from rich.progress import Progress
 
-    from ...instance.sources.registry import examine, make_parser
+    from ...instance.sources.registry import make_parser
     from ...instance.verification import compare_log
     from .saved import as_read
+
+    if not options.log and find_spec("pymysqlreplication") is None:
+        raise ConfigError("pymysqlreplication, the other decoder, not found: pip install 'sluice-cdc[verify]'")
 
     configuration = Configuration(options.conf, os.environ)
     config = as_read(configuration.server, configuration.instance(options.destination).main)
@@ -68,8 +73,9 @@ def verify_command(options: Any) -> int:
         if options.log:
             log = compare_log(config, make_parser, options.start, options.stop, advance)
             return 0 if show(log, f"{counted(log.entries, 'entry', 'entries')}, {log.bytes} bytes", out) else NO
-        with examine(config) as source:
-            report = source.compare(options.start, options.stop, advance)
+        from ...verify.comparison import compare
+
+        report = compare(config, options.start, options.stop, advance)
     amounts = (report.events, "event"), (report.rows, "row"), (report.values, "value")
     return 0 if show(report, ", ".join(starmap(counted, amounts)), out) else NO
 

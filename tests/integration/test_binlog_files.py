@@ -30,6 +30,7 @@ from sluice.protocol.errors import ConfigError, SourceError
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Flag, Kind, Ring
+from sluice.verify.comparison import compare
 from tests.conftest import Database
 from tests.decoding import binlogs
 from tests.delivery import end_of_binlog
@@ -825,8 +826,8 @@ def test_commands_ask_the_folder(folder: Path, tmp_path: Path) -> None:
         assert asked.summary().startswith(f"binlog files in {folder}, of MariaDB 11.8")
         assert asked.find(None) == "at mysql-bin.000001:4"
         assert asked.tables() == []
-        with pytest.raises(ConfigError, match="cannot be compared with another decoder"):
-            asked.compare(None, None, lambda *_: None)
+    with pytest.raises(ConfigError, match="cannot be compared with another decoder"):
+        compare(configuration, None, None, lambda *_: None)
     changed(paths_of(folder)[2], 0, b"x")
     with examine(configuration) as asked, pytest.raises(SourceError, match="is not a binlog"):
         asked.check(is_replaced=False)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sluice.instance.sources.mysql import schema as schemas
-from sluice.instance.sources.registry import examine
 from sluice.protocol.canal.entry_pb2 import EventType
+from sluice.verify.comparison import compare
 from tests.conftest import Database, each
 from tests.delivery import config_for, deliver, end_of_binlog, rows_of, values
 from tests.integration.samples import SAMPLES, Sample
@@ -75,8 +75,7 @@ def test_another_decoder_reads_the_same_binlog_alike(
         if sample.runs_on(name) and not sample.type.startswith("vector") and not sample.type.endswith(" compressed"):
             _write(server, schema, f"t{number}", sample)
     stop = end_of_binlog(server)
-    with examine(config_for(server, tmp_path)) as source:
-        report = source.compare("{}:{}".format(*start), "{}:{}".format(*stop), lambda *_: None)
+    report = compare(config_for(server, tmp_path), "{}:{}".format(*start), "{}:{}".format(*stop), lambda *_: None)
     assert not report.differences
     assert report.values > 1000
     assert sum(report.unread.values()) < 100

@@ -11,7 +11,7 @@ from tests.unit.test_formats import rows_of
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "tests" / "examples"
-PACKAGES = ("protocol", "login", "store", "instance", "server", "client_sdk")
+PACKAGES = ("protocol", "login", "store", "instance", "server", "client_sdk", "verify")
 
 FORMAT = """
 import pathlib, sys
@@ -198,7 +198,7 @@ def test_a_source_is_a_folder_and_a_line_in_each_of_two_registries(tmp_path: Pat
         f"conf/lines/instance.properties:4: canal.instance.gtidon has an effect with {key} = files or mysql only",
         "['one', 'two']",
         "['three', 'four']",
-        refused,
+        "lines: a text file as a source cannot be compared with another decoder",
         refused,
         f"lines: conf/lines/instance.properties:1: {key}: has to be 'files' or 'kafka' or 'lines' or 'mysql'",
     ]

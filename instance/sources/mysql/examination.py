@@ -1,15 +1,14 @@
 """What the commands ask a MySQL or MariaDB without starting anything."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import cached_property
-from importlib.util import find_spec
 from typing import Self
 
-from ....protocol.errors import ConfigError, SluiceError
+from ....protocol.errors import SluiceError
 from ....store.cursor import Cursor
 from ...quarantine import Item
-from ...source import Report, Reread
+from ...source import Reread
 from .config import MysqlConfig
 from .connection import Connection
 from .dump import FileStart
@@ -89,14 +88,6 @@ class Examination:
     def reread(self, item: Item) -> Reread:
         """Decode a row event in quarantine again."""
         return reread(self._config, self._connection, item)
-
-    def compare(self, start: str | None, stop: str | None, advance: Callable[[str, int, int], None]) -> Report:
-        """Decode a range of the binlog by pymysqlreplication, too: places are FILE, FILE:OFFSET, or positions."""
-        if find_spec("pymysqlreplication") is None:
-            raise ConfigError("pymysqlreplication, the other decoder, not found: pip install 'sluice-cdc[verify]'")
-        from .comparison import compare  # noqa: PLC0415  which needs that package
-
-        return compare(self._config, self._connection, start, stop, advance)
 
     @cached_property
     def _finder(self) -> StartFinder:

@@ -259,6 +259,17 @@ def test_without_pyspark_the_next_step_is_said(sluice: Sluice, monkeypatch: pyte
     assert error == "sluice: pyspark and pyarrow not found: pip install 'sluice-cdc[spark]'\n"
 
 
+def test_without_the_other_decoder_the_next_step_is_said(
+    sluice: Sluice, conf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pymysqlreplication", None)
+    status, _, error = sluice("verify", "example", "--conf", str(conf))
+    assert status == 2
+    assert error == "sluice: pymysqlreplication, the other decoder, not found: pip install 'sluice-cdc[verify]'\n"
+    status, _, error = sluice("verify", "example", "--log", "--conf", str(conf))
+    assert "there is no log" in error
+
+
 @pytest.mark.parametrize(
     ("java", "complaint"),
     [

@@ -12,11 +12,10 @@ import pytest
 from pymysqlreplication.constants import FIELD_TYPE, NONE_SOURCE
 from rich.console import Console
 
-from sluice.instance.source import Report
-from sluice.instance.sources.mysql.comparison import EPOCH, BinlogPlace, as_json, compare_values
 from sluice.protocol.canal.types import JSON_NULL, JsonExpression
 from sluice.protocol.errors import ConfigError
 from sluice.server.cli.verify import show
+from sluice.verify.comparison import EPOCH, BinlogPlace, Report, as_json, compare_values
 
 NEW_YEAR = datetime(2026, 1, 1)  # noqa: DTZ001  as the server wrote it
 

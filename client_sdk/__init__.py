@@ -49,6 +49,7 @@ from .batch import Batch, Column, InvalidDates, Part, Range
 from .calls import Limits, Snapshot, Start
 from .client import Client
 from .cluster import ClusterClient
+from .keys import Key, ProcessingError
 
 if TYPE_CHECKING:
     from .aio import AsyncClient
@@ -76,6 +77,7 @@ __all__ = [
     "GapError",
     "GoneError",
     "InvalidDates",
+    "Key",
     "LimitError",
     "Limits",
     "NotConfiguredError",
@@ -84,6 +86,7 @@ __all__ = [
     "OwnedError",
     "Part",
     "Position",
+    "ProcessingError",
     "PurgedError",
     "Range",
     "ReshapedError",

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 import aiohttp
 
@@ -13,11 +13,14 @@ from ..protocol.errors import ConnectionLostError, SluiceError
 from . import calls
 from .acks import PAUSE, Done
 from .aio_consumer import AsyncConsumer
+from .aio_process import Tasks
 from .attempts import Attempts
 from .batch import Batch, InvalidDates
 from .calls import FRAME, POLL, Call, Limits, Reply
 from .client import tls_context
 from .endpoint import Endpoint, Interrupted
+from .keys import Key
+from .process import Function, OnError
 
 T = TypeVar("T")
 
@@ -141,6 +144,38 @@ class AsyncClient(AsyncConsumer):
                         with suppress(SluiceError, Interrupted):  # else they come again
                             await self._exchange(self._endpoint.server, calls.ack_all(done.take()))
         finally:
+            await self._leave()
+
+    async def process(
+        self,
+        function: Function[Awaitable[object]],
+        *,
+        workers: int = 8,
+        key: Key | None = None,
+        on_error: OnError[Awaitable[object]] | None = None,
+        window: int = 8,
+        max_bytes: int = 16 << 20,
+        grace: float = 10.0,
+        limits: Limits = Limits(),  # noqa: B008  immutable
+    ) -> NoReturn:
+        """Call a coroutine function for each change, in ``workers`` tasks at once, as `Client.process` does in threads.
+
+        When it is cancelled, what has begun has ``grace`` seconds to end, and is cancelled then.
+        """
+        tasks = Tasks(self._endpoint, function, workers, key, on_error, window, max_bytes, grace)
+        call = calls.get_without_ack(POLL, limits, self._invalid_dates)
+        await self.open_session()
+        await self.rollback()
+        tasks.start(lambda: self._perform_ordered(call))
+        try:
+            while True:
+                generation, batches = await tasks.processed()
+                await self._settle(batches, generation)
+        finally:
+            generation, batches = await tasks.stop()
+            if batches and generation == self._endpoint.generation:
+                with suppress(SluiceError, Interrupted):  # else they come again
+                    await self._exchange(self._endpoint.server, calls.ack_last(batches))
             await self._leave()
 
     async def _leave(self) -> None:

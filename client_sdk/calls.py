@@ -7,7 +7,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Generic, Literal, TypeVar
@@ -117,6 +117,8 @@ class Call(Generic[T]):
     """Errors that mean another one here."""
     carries_ack: bool = False
     """It acks besides, and is tried once: what fails is done by two calls."""
+    is_last: bool = False
+    """It is for batches from before a get that was given up, which has rolled nothing back yet."""
 
 
 def _nothing(reply: Reply) -> None:
@@ -246,6 +248,11 @@ def ack_all(batches: Sequence[Batch]) -> Call[None]:
     """Ack the oldest outstanding batches, several at once by the position after the last of them."""
     call = ack(batches[-1], durable=False)
     return call if len(batches) == 1 or call.instead is None else call.instead
+
+
+def ack_last(batches: Sequence[Batch]) -> Call[None]:
+    """Ack what is done when a consumer leaves, and has given up its last get."""
+    return replace(ack_all(batches), is_last=True)
 
 
 def is_nothing(what: Batch | int | str | Position) -> bool:

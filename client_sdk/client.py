@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 from urllib.parse import urlsplit
 
 import urllib3
@@ -30,6 +30,8 @@ from .calls import FRAME, POLL, Call, Limits, Reply
 from .connections import Connections
 from .consumer import Consumer
 from .endpoint import Endpoint, Interrupted
+from .keys import Key
+from .process import Function, OnError, Threads
 
 T = TypeVar("T")
 
@@ -165,6 +167,57 @@ class Client(Consumer):
                     if done and done.generation == self._endpoint.generation:
                         self._say_last(calls.ack_all(done.take()))  # else they come again
         finally:
+            self._leave()
+
+    def process(
+        self,
+        function: Function[object],
+        *,
+        workers: int = 8,
+        key: Key | None = None,
+        on_error: OnError[object] | None = None,
+        window: int = 8,
+        max_bytes: int = 16 << 20,
+        grace: float = 10.0,
+        limits: Limits = Limits(),  # noqa: B008  immutable
+    ) -> NoReturn:
+        """Call a function for each change, in ``workers`` threads; ack a batch when it and all before are processed.
+
+        The function gets the `Row` objects of `Batch.rows`, and a `Change` for what has no rows: DDL, TRUNCATE,
+        markers. Rows of one key are processed one after the other; a `Change` waits for all before it, and all after it
+        wait for it. It goes on for ever, and ends with an error: that of the connection, a `ProcessingError`, or what a
+        signal handler raises in the calling thread. Then what has begun may end, and what is processed is acked.
+
+        Args:
+            function: is called with a change. What it raises goes to ``on_error``, or ends all.
+            workers: changes at once, at most.
+            key: names of columns by table, ``{"shop.orders": ["customer"]}``, whose values are the key; equal values of
+                two tables are one key. Or a function that makes the key of the table's name and the values of a row.
+                For other tables, the primary key; for those that have none, the table.
+            on_error: gets a change and what the function raised. If it returns, the change counts as processed.
+            window: batches between get and ack, at most ...
+            max_bytes: ... and their bytes, as received, after which no further batch is fetched.
+            grace: seconds for which the end waits for calls of the function; longer ones go on by themselves.
+            limits: how large a batch gets.
+
+        Raises:
+            ProcessingError: ``function``, ``key`` or ``on_error`` has failed.
+            BadParameterError: an argument cannot be used, or a row lacks a column of ``key``.
+            ConnectionLostError: no server answers for ``retry`` seconds, or the client was closed.
+        """
+        threads = Threads(self._endpoint, function, workers, key, on_error, window, max_bytes, grace)
+        call = calls.get_without_ack(POLL, limits, self._invalid_dates)
+        self.open_session()
+        self.rollback()
+        try:
+            threads.start(lambda: self._perform_ordered(call, threads.stopping))
+            while True:
+                generation, batches = threads.processed(self._http.check)
+                self._settle(batches, generation)
+        finally:
+            generation, batches = threads.stop()
+            if batches and generation == self._endpoint.generation:
+                self._say_last(calls.ack_last(batches))
             self._leave()
 
     def _leave(self) -> None:

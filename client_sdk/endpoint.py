@@ -198,7 +198,7 @@ class Endpoint:
             headers["Authorization"] = f"Bearer {self._token}"
         session = self._sessions.get(server, self._session)
         if session is not None and not call.opens_session:
-            headers["Sluice-Session"] = f"{session}.{self.lost}" if self.lost else session
+            headers["Sluice-Session"] = f"{session}.{self.lost}" if self.lost and not call.is_last else session
         return headers
 
     def body(self, call: Call[Any]) -> bytes | None:

@@ -59,6 +59,8 @@ class Source:
 
     def __init__(self) -> None:
         self.count = 0
+        self.entry: Callable[[int], bytes] = entry
+        """Makes the entry of a number."""
         self._grown = threading.Condition()
         self._stopped = threading.Event()
 
@@ -153,7 +155,7 @@ class Source:
             if self._stopped.is_set():
                 break
             for number in range(done, count):
-                writer.write_framed(entry(number))
+                writer.write_framed(self.entry(number))
                 begin = 4 + STEP * number
                 place = {"file": file, "begin": begin, "next_file": file, "next_begin": begin + STEP}
                 staging.add_entry(

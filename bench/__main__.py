@@ -16,6 +16,7 @@ from bench import (
     latency,
     memory,
     peers,
+    process,
     report,
     scale,
     sink,
@@ -48,6 +49,7 @@ BENCHES = {
     "tenants": tenants,
     "acks": acks,
     "waiting": waiting,
+    "process": process,
     "report": report,
     "spark": spark,
 }

@@ -167,6 +167,17 @@ def test_waiting() -> None:
     assert found[1]["goal"] == pytest.approx(2 * found[0]["ours"], abs=1)
 
 
+def test_process() -> None:
+    found = run("process", "--rows", "40", "--repeats", "1")["cases"]
+    assert [(case["case"], case["anchor_name"]) for case in found] == [
+        ("threads-8", "threads-1"),
+        ("tasks-8", "tasks-1"),
+    ]
+    for case in found:
+        assert case["ours"] > 0
+        assert case["goal"] == pytest.approx(7.2 * case["anchor"], abs=1)
+
+
 def test_history() -> None:
     names = ("decode-bulk", "load-10000")
     decode, load = run("history", *only(*names), "--rows", "4000", "--repeats", "1")["cases"]

@@ -19,8 +19,8 @@ MariadbSource = tuple[int, int]
 
 _LAST = (1 << 63) - 2  # the greatest transaction number that MySQL gives
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
-_RUN = re.compile(r"([0-9]+)(?:\s*-\s*([0-9]+))?")
-_MARIADB = re.compile(r"([0-9]+)-([0-9]+)-([0-9]+)")
+_RUN = re.compile(r"([0-9]{1,40})(?:\s*-\s*([0-9]{1,40}))?")  # with zeros before it; int() takes no text of any length
+_MARIADB = re.compile(r"([0-9]{1,40})-([0-9]{1,40})-([0-9]{1,40})")
 _MARIADB_RUN = re.compile(r"([0-9]{1,10}-[0-9]{1,10})-([0-9]{1,19})-([0-9]{1,19})")
 _ANY: MysqlSource = (bytes(16), "")
 _COUNT = struct.Struct("<Q")

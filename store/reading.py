@@ -8,6 +8,7 @@ in order.
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..protocol.cut import Executed
 from ..protocol.errors import FilterError
 from ..protocol.position import Position
 from .batch import Range, RangeLimits
@@ -16,7 +17,7 @@ from .moves import Move
 from .ring import Collected, Flag
 from .snapshot import Given, Window, Windows
 from .status import Lag
-from .track import Chosen, Executed, Track, Wanted, WantedSlots
+from .track import Chosen, Track, Wanted, WantedSlots
 
 if TYPE_CHECKING:
     from .ring import Place, Ring, SlotView

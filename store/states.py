@@ -19,12 +19,13 @@ What it holds back in the meantime, its `need`, and how long it may do so, is th
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from ..protocol.cut import ONE, Executed
 from ..protocol.errors import GoneError, SluiceError, SourceChangedError
 from ..protocol.gtid import parse_gtids
 from .cursor import Cursor
 from .reading import Reading
 from .stream import Stream
-from .track import ONE, Executed, Track, Wanted
+from .track import Track, Wanted
 
 
 @dataclass(slots=True)

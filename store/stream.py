@@ -2,12 +2,13 @@
 
 from typing import TYPE_CHECKING
 
+from ..protocol.cut import ONE, Executed
 from ..protocol.errors import GoneError, SourceChangedError
 from ..protocol.gtid import GtidSet, contains, parse_gtids
 from ..protocol.position import Position
 from .cursor import Cursor, is_later
 from .ring import Flag, Ring
-from .track import ONE, Executed, Track
+from .track import Track
 
 if TYPE_CHECKING:
     from .log.log import Log

@@ -5,19 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypedDict
 
+from ..protocol.cut import ONE, Executed
 from ..protocol.errors import FilterError, GoneError, SourceChangedError
-from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from .cursor import Cursor
 from .masks import Mask
 from .ring import Place, Ring
 from .verdicts import Pinned, Verdicts
-
-Executed = dict[str, GtidSet]
-"""The GTIDs that are executed at a place, by member; a member of which that is unknown is not in it."""
-
-ONE: Final = ""
-"""The member of a source that is a single server."""
 
 TableFilter = Callable[[str, str], bool]
 """Whether a subscriber wants a table, by its schema and name."""

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
+from ...protocol.cut import ONE
 from ...protocol.errors import ConfigError, GoneError, SluiceError, SourceChangedError
 from ...protocol.gtid import GtidSet, has_executed
 from ...protocol.position import Position
@@ -22,7 +23,6 @@ from ...store.log.log import File, Limits, Log, Piece, take
 from ...store.log.slots import unpack
 from ...store.ring import Ring, Staging
 from ...store.segment import SegmentWriter
-from ...store.track import ONE
 from ..config import InstanceConfig
 from ..context import current_destination
 from ..files import make_private_folder

@@ -22,12 +22,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Final, Self
 
+from ...protocol.cut import ONE
 from ...protocol.errors import SourceChangedError
 from ...protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, has_executed, parse_gtids
 from ...protocol.position import Position
 from ..cursor import Cursor, is_later
 from ..folder import sync_folder
-from ..track import ONE, Track
+from ..track import Track
 from .compression import UNFINISHED, compress_file, unfinished
 from .errors import DamagedLogError, LogError
 from .files import (

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, Header, Pair
 from sluice.protocol.canal.packet_pb2 import Messages
+from sluice.protocol.cut import ONE
 from sluice.protocol.errors import ReshapedError
 from sluice.protocol.gtid import parse_gtids
 from sluice.protocol.position import Position
@@ -30,7 +31,7 @@ from sluice.store.log.shapes import KEPT
 from sluice.store.log.slots import pack, unpack
 from sluice.store.ring import Flag, Kind, Ring, SlotView, Staging
 from sluice.store.segment import SegmentWriter
-from sluice.store.track import ONE, Track
+from sluice.store.track import Track
 from tests.effort import times
 
 SHAPE = {"filter_regex": ".*"}

@@ -11,13 +11,14 @@ import pytest
 
 from sluice.instance.config import InstanceConfig
 from sluice.instance.serving.log import LogReader
+from sluice.protocol.cut import ONE
 from sluice.protocol.errors import ReshapedError
 from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
 from sluice.store.log.log import File, Log
 from sluice.store.ring import Ring
-from sluice.store.track import ONE, Track
+from sluice.store.track import Track
 from tests.unit.test_log import SERVER, Source, opened, written
 from tests.waiting import eventually
 

@@ -2,13 +2,14 @@
 
 import pytest
 
+from sluice.protocol.cut import Executed
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
 from sluice.store import stream
 from sluice.store.cursor import Cursor
 from sluice.store.reading import Reading
 from sluice.store.ring import Ring
-from sluice.store.track import Executed, Track, Wanted
+from sluice.store.track import Track, Wanted
 from tests.stream import CREATED, Stream
 
 

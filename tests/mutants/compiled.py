@@ -30,6 +30,7 @@ DIE_WITH_PARENT = functools.partial(ctypes.CDLL(None).prctl, 1, signal.SIGKILL)
 DECODER = ("test_decoder", "test_control", "test_executed", "test_plan")
 TESTS: dict[str, tuple[str, ...]] = {
     "sql/changes.pyx": ("test_spark_changes",),
+    "instance/merge/order.pyx": ("test_merge_order", "test_merger"),
     "instance/sources/kafka/stager.pyx": ("tidb/test_stager",),
     "instance/values/charset.pyx": ("test_charset", "test_plan"),
     "instance/values/json.pyx": ("test_json",),

@@ -30,6 +30,7 @@ from tests.mutants.mutant import ROOT, Mutant, python_mutants
 SOURCES = (
     "store/*.py",
     "instance/meta/*.py",
+    "instance/merge/*.py",
     "server/ha/*.py",
     "server/credentials.py",
     "server/http/auth.py",

@@ -159,6 +159,7 @@ def test_over_a_failover_each_change_is_processed_and_none_beside_its_repetition
         ends.set()
         with suppress(ConnectionLostError):
             running.result()
+    assert set(recorder.done) == set(range(300))
 
 
 def process(kind: Any, recorder: Recorder, ends: threading.Event, *, limits: Limits, **settings: Any) -> None:

@@ -300,7 +300,7 @@ class InstanceConfig(Settings):
     another client already has it."""
     max_filter_sizes: int = setting("sluice.instance.maxFilterSizes", 500_000, ge=100, le=1_000_000_000, of_view=True)
     """Maximum size of the filters of all clients together. Identical filters count once. The clients of the tokens of
-    one name get at most a quarter of it."""
+    one name get at most a quarter of what all others leave of it, so that one more token always finds room."""
     catch_up_readers: int = setting("sluice.instance.catchUp.readers", 2, ge=0, le=64)
     """Maximum number of catch-up readers. These are parsers that read the source again for changes that have left the
     ring. Each has its own server id and ring. Clients behind the ring and ranges take turns; a client that makes no

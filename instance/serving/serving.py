@@ -66,7 +66,7 @@ MOST_TABLES = 1000
 OLDEST_START = "oldest"
 """Where a client may begin: the oldest place that ring, log or source have."""
 TOKEN_SHARE = 4
-"""What is shared by all clients: those of the tokens of one name may have this part of it at most."""
+"""Of what the others leave of that which all clients share: those of the tokens of one name may have this part."""
 REFUSED_AGAIN = 60.0
 """Seconds after which it is kept again that a call on an output's client was refused."""
 PATIENCE = 3.0
@@ -439,9 +439,9 @@ class Serving(ABC):
         most, size = self.config.max_filter_sizes, sum(it.size for it in self._filters.values())
         whose = f"the filters of the clients of {self.config.destination}"
         if token and size <= most:
-            most //= TOKEN_SHARE
             own = {it for it in self.cursors.admission.filters_of(token) if isinstance(it, TableFilter)} | {found}
-            size, whose = sum(it.size for it in own), f"{whose} that the token {token!r} has created"
+            others, size = size - sum(it.size for it in own), sum(it.size for it in own)
+            most, whose = (most - others) // TOKEN_SHARE, f"{whose} that the token {token!r} has created"
         if size > most:
             raise LimitError(
                 f"{whose} would have {size} instructions of {most} (sluice.instance.maxFilterSizes): use a filter that"

@@ -1,6 +1,7 @@
 """A tenant costs the others nothing: how many clients, and how large filters, it may have."""
 
 import asyncio
+import itertools
 import re
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -105,6 +106,28 @@ async def test_filters_are_together_only_so_large(serve: Serve) -> None:
             await server.subscribe("example", 20, filter=filters[5])
         await server.unsubscribe("example", 11)
         await server.subscribe("example", 20, filter=filters[5])
+
+
+async def test_tokens_leave_room_for_one_more(serve: Serve) -> None:
+    """However many there are already, each with as much as it may have."""
+
+    async def fill(server: EmbeddedServer, token: int) -> int:
+        calls(f"tenant {token}")
+        for number in itertools.count():
+            try:
+                await server.subscribe("example", 100 * token + number, filter=rf"shop\.t{token}_{number}_[0-9]{{1,9}}")
+            except LimitError:
+                return number
+        raise AssertionError
+
+    async with serve(max_filter_sizes=2000) as server:
+        found = [await fill(server, token) for token in range(8)]
+        assert found == sorted(found, reverse=True)
+        assert found[0] > found[-1] >= 1
+        calls("tenant 0")
+        await server.subscribe("example", 0, filter=r"shop\.t0_1_[0-9]{1,9}")
+        calls("")
+        await server.subscribe("example", 5000, filter=r"shop\.t9_[0-9]{1,9}")
 
 
 async def test_filters_that_are_alike_are_compiled_once(serve: Serve) -> None:

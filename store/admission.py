@@ -89,6 +89,11 @@ class Admission:
         subscriber = self._clients.subscribers.get(client_id)
         return None if subscriber is None else (subscriber.output, subscriber.owner)
 
+    @property
+    def has_output(self) -> bool:
+        """Whether an output owns one of the clients."""
+        return any(it.output for it in self._clients.subscribers.values())
+
     def note_refused_call(self, client_id: int, text: str) -> None:
         """Keep with a client which call of somebody else was refused last. Raises NotSubscribedError."""
         self._clients.find(client_id).refused = text

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import logging
 import math
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -270,7 +271,7 @@ class Serving(ABC):
             with contextlib.suppress(FilterError):
                 compiled = self._filters.get(text)
                 if compiled is None:
-                    compiled = self._filters[text] = await _compiling(self._narrow, text)
+                    compiled = self._filters[text] = await self._compile_stored(text)
                 self._compiled.append(compiled)
         needed = {position for client in clients for position in client.late}
         self._stored, self._late = clients, await asyncio.to_thread(read_late, self._quarantine, needed)
@@ -406,6 +407,13 @@ class Serving(ABC):
             return TableFilter(text, self.config.filter_black_regex, most=most)
         return self._filter.narrow(text, most)
 
+    async def _compile_stored(self, text: str) -> TableFilter:
+        """Compile in a thread a filter that a client has, whatever its size. Raises FilterError."""
+        try:
+            return await _compiling(self._narrow, text, sys.maxsize)
+        except TooLargeError:  # for its parts there is less room than for the whole
+            return await _compiling(self._narrow, text)
+
     async def narrow(self, text: str) -> TableFilter:
         """Compile a filter of somebody else in a thread, unless it is in use. Raises FilterError, also if it is large.
 
@@ -433,8 +441,7 @@ class Serving(ABC):
         if not text or text in self._filters:
             return self._filters.get(text)
         if self.cursors.admission.owners(client_id) is not None and self.cursors.status(client_id).filter == text:
-            found = await _compiling(self._narrow, text)
-            return self._filters.setdefault(text, found)
+            return self._filters.setdefault(text, await self._compile_stored(text))
         found = await self.narrow(text)
         most, size = self.config.max_filter_sizes, sum(it.size for it in self._filters.values())
         whose = f"the filters of the clients of {self.config.destination}"

@@ -9,9 +9,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from ...protocol.errors import FilterError
-from .patterns import Item, Matcher, check_text, check_weight, translate
+from .patterns import Item, Matcher, check_text, check_weight, give_way, translate
+
+TRANSLATED: Final = 32
+"""Items of somebody else that are translated at a time: about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,11 @@ class Patterns:
         """
         self.text = text
         check_text(text)
-        self.items = [_translate(item.strip()) for item in _split(text) if item.strip()]
+        self.items: list[Item] = []
+        for item in filter(None, map(str.strip, _split(text))):
+            if most is not None and len(self.items) % TRANSLATED == 0:
+                give_way()
+            self.items.append(_translate(item))
         check_weight(self.items)
         self.matcher = Matcher(self.items, most)
 
@@ -81,12 +89,9 @@ class TableFilter:
         """Compile both lists, the first to so many instructions at most; raises FilterError."""
         self.include = Patterns(include, most)
         self.exclude = Patterns(exclude)
-        self._main = main
-
-    @property
-    def size(self) -> int:
+        self.size = self.include.matcher.size + self.exclude.matcher.size
         """The instructions of its programs, without those of its main's."""
-        return self.include.matcher.size + self.exclude.matcher.size
+        self._main = main
 
     def __call__(self, schema: str, table: str) -> bool:
         """See `accepts`."""

@@ -6,6 +6,7 @@ linear-time engines lack. A pattern is translated for RE2 as it is read. So what
 """
 
 import re
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
@@ -30,6 +31,8 @@ MAX_MEMORY: Final = 2 << 20
 """Bytes that a compiled pattern may use, including the states that matching makes."""
 PART: Final = 8192
 """Characters that are compiled at a time."""
+ASIDE: Final = 50e-6
+"""Seconds for which a thread that compiles lets others have the interpreter's lock: the shortest that lets them in."""
 _MEMORY_OF_INSTRUCTION: Final = 52
 """As RE2 gives room to programs by their memory: one that has more instructions than allowed is soon given up."""
 
@@ -98,6 +101,8 @@ class Matcher:
         """Instructions of the programs of RE2: matching takes as many steps for a character at the worst."""
 
         def compiled(pattern: str) -> Any:
+            if most is not None:
+                give_way()
             made = _compile(pattern, memory)
             self.size += made.programsize
             if most is not None and self.size > most:
@@ -118,6 +123,11 @@ class Matcher:
         if any(pattern.fullmatch(encoded) for pattern in self._plain):
             return True
         return any(pattern.fullmatch(encoded) and not without.match(encoded) for without, pattern in self._guarded)
+
+
+def give_way() -> None:
+    """Let the event loop go on, which gets the lock of a thread that computes only every 5 ms."""
+    time.sleep(ASIDE)
 
 
 def check_text(text: str) -> None:

@@ -616,7 +616,7 @@ def _check_shared_filter(instance: Serving, text: str, who: Caller) -> None:
     """Raise ForbiddenError if a token would change what others get, where the filter of a client is everybody's."""
     if not (instance.config.shared_filter and text and who.token) or text == instance.config.filter_regex:
         return
-    if who.clients is not None or any(it.output for it in instance.cursors.clients.stored()):
+    if who.clients is not None or instance.cursors.admission.has_output:
         raise ForbiddenError(
             "the clients of the destination have one filter (sluice.instance.sharedFilter), and this one would change"
             " it for all: subscribe without one, or use a token of scope 'admin'"

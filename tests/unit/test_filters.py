@@ -1,8 +1,12 @@
 """Canal's filters: what passes, what is refused, and why."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from sluice.instance.sink.filters import FieldFilter, TableFilter
+from sluice.instance.sink.filters import TRANSLATED, FieldFilter, TableFilter
+from sluice.instance.sink.patterns import translate
 from sluice.protocol.errors import FilterError
 
 
@@ -87,3 +91,28 @@ def test_fields_are_compared_without_case_and_the_list_of_kept_ones_wins() -> No
 def test_a_malformed_field_filter_is_refused(text: str) -> None:
     with pytest.raises(FilterError, match="not a field filter"):
         FieldFilter(text)
+
+
+def test_a_thread_that_compiles_what_others_send_gives_way_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the event loop would wait for each turn as long as the interpreter lets a thread compute."""
+    steps = ""
+
+    def note(step: str) -> Callable[..., Any]:
+        def noting(*arguments: str) -> Any:
+            nonlocal steps
+            steps += step
+            return translate(*arguments) if arguments else None
+
+        return noting
+
+    monkeypatch.setattr("sluice.instance.sink.filters.translate", note("i"))
+    for module in ("filters", "patterns"):
+        monkeypatch.setattr(f"sluice.instance.sink.{module}.give_way", note(" "))
+    TableFilter(",".join(rf"shop\.t_[0-9]{number}" for number in range(1000)), most=20_000)
+    turns = steps.split()
+    assert sum(map(len, turns)) == 1000
+    assert max(map(len, turns)) <= TRANSLATED
+    assert steps.endswith(" " * 3), "the programs are compiled in parts"
+    steps = ""
+    TableFilter(r"shop\.a,shop\.b")
+    assert steps == "ii"

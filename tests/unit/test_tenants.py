@@ -140,23 +140,26 @@ async def test_filters_that_are_alike_are_compiled_once(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-async def test_filters_are_compiled_by_one_thread(
+async def test_filters_are_compiled_by_one_thread_in_parts(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, *, shared: bool
 ) -> None:
-    compile_, threads = Patterns.__init__, set[int]()
+    compile_, threads, sizes = Patterns.__init__, set[int](), list[int | None]()
 
     def noting(self: Patterns, text: str, most: int | None = None) -> None:
         if "crm" in text:
             threads.add(threading.get_ident())
+            sizes.append(most)
         compile_(self, text, most)
 
     monkeypatch.setattr(Patterns, "__init__", noting)
     async with serve(shared_filter=shared) as server:
         await asyncio.gather(*(server.subscribe("example", it, filter=rf"crm\.a{it}") for it in range(1, 9)))
         await server.subscribe("example", 1, filter=r"crm\.b.*")
+        await server.subscribe("example", 2, filter=r"crm\.a2")
         await server.tables("example", r"crm\..*")
     async with serve(shared_filter=shared) as server:
         assert server.status("example", 1).filter == r"crm\.b.*"
+    assert None not in sizes, "as a whole it takes the interpreter's lock from the event loop for long"
     assert len(threads) == 1
     assert threading.get_ident() not in threads
 

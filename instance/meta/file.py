@@ -79,6 +79,8 @@ class FileMetaStore:
         self._address = address
         self._addresses: dict[int, Address] = {}
         self._clients: dict[int, StoredClient] = {}
+        self._encoded: dict[int, tuple[StoredClient, Address, bytes]] = {}
+        """What the file holds of each client, and of which data that was made."""
         self._writing = asyncio.Lock()
         self._lock: IO[bytes] | None = None
 
@@ -190,21 +192,28 @@ class FileMetaStore:
 
     def _store(self, clients: list[StoredClient], epoch: int) -> None:
         self._replace(clients, epoch)
+        if self._parse is None:
+            return
         place = earliest([client.cursor for client in clients if client.cursor is not None])
-        if self._parse is not None and place not in (None, self.place):
+        if place not in (None, self.place):
             assert place is not None
             replace_file(self._parse, place_data(place, self._address))
             self.place = place
 
     def _replace(self, clients: list[StoredClient], epoch: int) -> None:
-        data = {
-            "clientDatas": [
-                client_data(it, self._destination, self._addresses.get(it.client_id, self._address)) for it in clients
-            ],
-            "destination": self._destination,
-            "sluice": {"epoch": epoch, **moves_keys(self.moves), **source_keys(self.source)},
-        }
-        replace_file(self.path, dumps(data))
+        # Where there are many clients, most are as they were.
+        self._encoded = {it.client_id: self._encode(it) for it in clients}
+        items = b",".join(data for _, _, data in self._encoded.values())
+        ours = {"epoch": epoch, **moves_keys(self.moves), **source_keys(self.source)}
+        rest = dumps({"destination": self._destination, "sluice": ours})
+        replace_file(self.path, b'{"clientDatas":[' + items + b"]," + rest[1:])
+
+    def _encode(self, client: StoredClient) -> tuple[StoredClient, Address, bytes]:
+        address = self._addresses.get(client.client_id, self._address)
+        known = self._encoded.get(client.client_id)
+        if known is not None and known[0] is client and known[1] == address:
+            return known
+        return client, address, dumps(client_data(client, self._destination, address))
 
 
 def _unusable(folder: Path, error: OSError) -> ConfigError:

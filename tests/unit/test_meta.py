@@ -20,7 +20,7 @@ import pytest
 from sluice.instance.meta import MetaKind
 from sluice.instance.meta.base import HeldError, InUse, epoch_by_clock
 from sluice.instance.meta.canal import dumps, log_position, read_cursor
-from sluice.instance.meta.file import FileMetaStore
+from sluice.instance.meta.file import FileMetaStore, client_data
 from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.meta.nodes import NodeError
 from sluice.instance.sources.mysql.config import Address, MysqlConfig
@@ -379,7 +379,7 @@ async def test_place_of_the_clients_is_kept_in_canals_file_when_they_are_gone(tm
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from sluice.instance.meta.file import FileMetaStore
+from sluice.instance.meta.file import FileMetaStore, client_data
 from sluice.store.cursor import Changes, Cursor, StoredClient
 
 async def main():
@@ -459,6 +459,30 @@ async def test_which_of_several_sources_is_read_is_kept_and_cursors_are_of_that(
     async with opened(tmp_path) as (store, *_):
         assert store.source is not None
         assert store.source.host_and_port == ("::1", 3306)
+
+
+async def test_a_write_encodes_only_the_clients_that_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call of a client would take the longer, the more clients there are."""
+    encoded: list[int] = []
+
+    def noting(client: StoredClient, destination: str, address: Address) -> dict[str, object]:
+        encoded.append(client.client_id)
+        return client_data(client, destination, address)
+
+    monkeypatch.setattr("sluice.instance.meta.file.client_data", noting)
+    async with opened(tmp_path) as (store, epoch, _):
+        for client_id in range(1, 101):
+            await store.write(Changes({client_id: replace(CLIENT, client_id=client_id)}), epoch)
+        assert encoded == list(range(1, 101))
+        await store.write(Changes({7: replace(CLIENT, client_id=7, filter=r"crm\..*"), 8: None}), epoch)
+        assert encoded[100:] == [7]
+        await store.keep_source(InUse("db2:3307"), epoch)
+        assert len(encoded) == 101 + 99
+    async with opened(tmp_path) as (_, _, clients):
+        assert [it.client_id for it in clients] == [it for it in range(1, 101) if it != 8]
+        assert [it.client_id for it in clients if it.filter != CLIENT.filter] == [7]
 
 
 async def test_a_source_that_could_not_be_stored_is_not_the_one_that_is_read(tmp_path: Path) -> None:

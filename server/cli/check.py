@@ -3,7 +3,6 @@
 import contextlib
 import os
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...instance.config import InstanceConfig
@@ -14,6 +13,9 @@ from .common import NO, add_command, add_conf, out
 from .findings import Findings, examine_password
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...instance.source import Examination
     from ...store.cursor import StoredClient
 
 RECENT = timedelta(days=1)
@@ -73,11 +75,12 @@ def check_command(options: Any) -> int:
             require_zookeeper(config, silence)
             config = as_read(server, config)
             configs.append(config)
-            summary, tables = _examine(server, config, findings)
-            findings.good(name, summary)
-            for output in configuration.outputs(name):
+            with _examined(server, config, findings) as (source, summary, tables):
+                findings.good(name, summary)
+                outputs = [(it, doubts(it, tables, source.tables)) for it in configuration.outputs(name)]
+            for output, found in outputs:
                 examine(output, findings)
-                for doubt in doubts(output, tables, partial(_having, config)):
+                for doubt in found:
                     findings.note(output, doubt)
         except SluiceError as error:
             findings.wrong(name, error)
@@ -124,20 +127,13 @@ def _find_loss(server: ServerConfig, config: InstanceConfig) -> str:
     return in_session(server, lambda session: find_loss(session, backup))
 
 
-def _having(config: InstanceConfig, column: str) -> list[tuple[str, str]]:
-    """Return the tables of the source that have a column. Raises SourceError."""
-    from ...instance.sources.registry import examine
+@contextlib.contextmanager
+def _examined(
+    server: ServerConfig, config: InstanceConfig, findings: Findings
+) -> "Iterator[tuple[Examination, str, list[tuple[str, str]]]]":
+    """Ask the source of a destination all that a start would ask; give it, connected, that, and the tables that pass.
 
-    with examine(config) as source:
-        return source.tables(column)
-
-
-def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -> tuple[str, list[tuple[str, str]]]:
-    """Ask the source of a destination all that a start would ask; return that, and the tables that pass its filter.
-
-    Raises SluiceError.
-
-    A client that has lost its place is noted: the start serves the others.
+    A client that has lost its place is noted: the start serves the others. Raises SluiceError.
     """
     from ...instance.sources.registry import examine
     from ...store.cursor import starts
@@ -162,15 +158,15 @@ def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -
         tables = source.tables()
         examine_password(findings, config.destination, source)
         refused = source.refused(places)
-    for client in saved.clients:
-        if client.cursor in refused:
-            findings.note(
-                f"{config.destination}, client {client.client_id}",
-                f"would not be served, only the others: {refused[client.cursor]}. Unsubscribe it, and let it subscribe"
-                " again",
-            )
-    passing = [table for table in tables if table_filter.accepts(*table)]
-    if tables and not passing:
-        advice.append("no table passes the filter, which has to match schema.table; try it by sluice filter try")
-    lines = [f"{summary}; {len(passing)} of {len(tables)} tables pass the filter", *advice]
-    return "\n      advice: ".join(lines), passing
+        for client in saved.clients:
+            if client.cursor in refused:
+                findings.note(
+                    f"{config.destination}, client {client.client_id}",
+                    f"would not be served, only the others: {refused[client.cursor]}. Unsubscribe it, and let it"
+                    " subscribe again",
+                )
+        passing = [table for table in tables if table_filter.accepts(*table)]
+        if tables and not passing:
+            advice.append("no table passes the filter, which has to match schema.table; try it by sluice filter try")
+        lines = [f"{summary}; {len(passing)} of {len(tables)} tables pass the filter", *advice]
+        yield source, "\n      advice: ".join(lines), passing

@@ -322,6 +322,28 @@ def test_an_account_that_may_not_connect_as_often_is_noticed(conf: Conf, server:
             cursor.execute("DROP USER few@'%'")
 
 
+def test_check_asks_a_source_for_all_columns_over_one_connection(
+    conf: Conf, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    mariadb118.query(f"CREATE TABLE {schema}.goods (id INT PRIMARY KEY)")
+    conf.main(canal__destinations="shop", canal__serverMode="kafka", kafka__bootstrap__servers="127.0.0.1:1")
+    rules = ",".join(f"{schema}.goods:c{number}" for number in range(3))
+    with mariadb118.connect(user="root", password="") as root, root.cursor() as cursor:
+        cursor.execute("CREATE USER once@'%' IDENTIFIED BY 'once'")
+        try:
+            cursor.execute("GRANT SELECT, REPLICATION SLAVE, BINLOG MONITOR ON *.* TO once@'%'")
+            cursor.execute("ALTER USER once@'%' WITH MAX_CONNECTIONS_PER_HOUR 1")
+            login = {"canal__instance__dbUsername": "once", "canal__instance__dbPassword": "once"}
+            conf.destination("shop", mariadb118, rf"{schema}\\..*", canal__mq__partitionHash=rules, **login)
+            done = conf.run("check")
+        finally:
+            cursor.execute("DROP USER once@'%'")
+    assert "max_connections_per_hour" not in done.stdout
+    for number in range(3):
+        assert f"names the column c{number}, which no table has that it matches" in done.stdout
+
+
 def test_filter_try_shows_which_tables_match_and_why(conf: Conf, mariadb118: Server, database: Database) -> None:
     schema = database(mariadb118)
     for table in ("orders", "items"):

@@ -292,8 +292,8 @@ class InstanceConfig(Settings):
     """Maximum number of clients. Clients that are already stored stay, even above the limit. A view can have its
     own."""
     max_clients_of_token: int = setting("sluice.instance.maxClientsOfToken", 100, ge=1, le=65_536, of_view=True)
-    """Maximum number of clients that the tokens of one name may create. The limit does not apply to administrators,
-    callers without a token and clients on Canal's port."""
+    """Maximum number of clients that the tokens of one name may create in a destination or view. The limit does not
+    apply to administrators, callers without a token and clients on Canal's port."""
     max_filter_size: int = setting("sluice.instance.maxFilterSize", 20_000, ge=100, le=1_000_000, of_view=True)
     """Maximum size of a client's filter, in instructions of RE2 programs. An item that names a table takes about ten,
     `.*` and `\\w` take more. Sluice matches each new table with each filter. A client may use a filter of any size if

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 
 from sluice.client_sdk import ClusterClient
+from sluice.server.credentials import Credentials, Grant, Scope
 from tests import commands
 from tests.conftest import Database
 from tests.effort import times
@@ -223,3 +225,69 @@ def test_a_view_that_is_a_destination_of_its_own_elsewhere_is_not_taken_from_the
         assert said in first.destination(VIEW)["error"]
     first.call("POST", f"/{VIEW}/start")
     assert state(first, VIEW) == "running"
+
+
+@pytest.mark.extended
+def test_limits_of_a_token_are_those_of_a_destination_and_its_view_on_whichever_server(
+    tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    credentials = Credentials(tmp_path / "credentials.json")
+    ops = credentials.issue("ops", Grant(scope=Scope.ADMIN)).text
+    billing, shipping = (credentials.issue(name, Grant(clients=())).text for name in ("billing", "shipping"))
+    pair = Pair(
+        tmp_path,
+        own_zookeeper.hosts,
+        mariadb118,
+        schema,
+        sluice__http__credentials=tmp_path / "credentials.json",
+        sluice__instance__maxClientsOfToken=2,
+        sluice__instance__maxFilterSizes=1000,
+        canal__serverMode="kafka",  # so that each has an output, whose broker is away
+        kafka__bootstrap__servers="127.0.0.1:1",
+    )
+    large = ",".join(rf"{schema}\.t{number}[0-9]{{1,20}}" for number in range(8))
+
+    def ask(server: Sluice, token: str, path: str, **body: object) -> tuple[int, dict[str, Any]]:
+        headers, url = {"Authorization": f"Bearer {token}"}, f"{server.url}/v1/destinations/{path}"
+        with urllib3.PoolManager(retries=False) as http:
+            answer = http.request("POST" if body else "GET", url, headers=headers, json=body or None)
+        return answer.status, answer.json() if answer.data else {}
+
+    def serves(server: Sluice) -> bool:
+        answers = [ask(server, ops, name)[1] for name in (MAIN, VIEW)]
+        return all(
+            it["state"] == "running" and 1001 in [client["clientId"] for client in it["clients"]] for it in answers
+        )
+
+    def subscribe(server: Sluice, token: str, name: str, client_id: int, tables: str = "") -> str:
+        """Return why it is refused."""
+        status, answer = ask(server, token, f"{name}/clients/{client_id}/subscribe", filter=tables)
+        return "" if status == 200 else str(answer["detail"])
+
+    def refuses(server: Sluice, name: str) -> None:
+        assert "2 clients that the token 'billing' has created" in subscribe(server, billing, name, 13)
+        assert "of 250 (sluice.instance.maxFilterSizes)" in subscribe(server, shipping, name, 21, large)
+
+    for server in pair.servers:
+        server.configure(VIEW, sluice__instance__route=MAIN, canal__instance__filter__regex=rf"{schema}\\.t.*")
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        for server in pair.servers:
+            stack.callback(server.__exit__)
+        list(pool.map(Sluice.start, pair.servers))
+        eventually(
+            lambda: any(map(serves, pair.servers)),
+            lambda: [ask(it, ops, name) for it in pair.servers for name in (MAIN, VIEW)],
+        )
+        first = next(filter(serves, pair.servers))
+        second = pair.other(first)
+        for name in (MAIN, VIEW):
+            assert [subscribe(first, billing, name, client_id) for client_id in (11, 12)] == ["", ""]
+            assert not subscribe(first, shipping, name, 21, rf"{schema}\.t")
+            refuses(first, name)
+        first.kill()
+        eventually(lambda: serves(second), lambda: "".join(second.log))
+        for name in (MAIN, VIEW):
+            refuses(second, name)
+            assert not subscribe(second, billing, name, 12), "what it has it may have again"
+            assert not subscribe(second, shipping, name, 13), "the limit is that of the other token"

@@ -66,6 +66,18 @@ async def test_a_token_creates_only_so_many_clients(serve: Serve) -> None:
         await server.subscribe("example", 1)
 
 
+async def test_the_client_of_an_output_counts_for_no_token(serve: Serve) -> None:
+    async with serve(max_clients_of_token=1) as server:
+        calls("billing")
+        await server.subscribe("example", 1)
+        calls("")
+        await server.subscribe("example", 1, output="mq")
+        calls("billing")
+        await server.subscribe("example", 2)
+        with pytest.raises(LimitError, match="example has 1 clients that the token 'billing' has created"):
+            await server.subscribe("example", 3)
+
+
 async def test_a_filter_is_only_so_large(serve: Serve) -> None:
     async with serve(max_filter_size=3000) as server:
         with pytest.raises(FilterError, match=r"too large.* 3000 instructions .*sluice\.instance\.maxFilterSize"):

@@ -30,29 +30,36 @@ class Detection:
         self._on_down = on_down
         self._where = {"destination": destination}
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"detect {destination}", daemon=True)
-        self._thread.start()
+        self._start()
 
     def stop(self) -> None:
         """Tell the thread to end, and return at once; a question that is asked may still take its time."""
         self._stopping.set()
 
+    def _start(self) -> None:
+        name = f"detect {self._where['destination']}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
     def _run(self) -> None:
         due = time.monotonic()
         while not self._stopping.wait(max(0.0, due - time.monotonic())):
             due = time.monotonic() + self._probing.interval
-            try:
-                self._probe()
-            except SluiceError as error:
-                if not self._stopping.is_set():
-                    self._failed(str(error))
-            except Exception as error:
-                logger.exception("the health check of the source failed", extra=self._where)
-                self._failed(f"{type(error).__name__}: {error}")
-            else:
-                if self.failures > self._probing.most:
-                    logger.warning("the source answers again", extra=self._where)
-                self.failures, self.failure = 0, ""
+            self._ask()
+
+    def _ask(self) -> None:
+        try:
+            self._probe()
+        except SluiceError as error:
+            if not self._stopping.is_set():
+                self._failed(str(error))
+        except Exception as error:
+            logger.exception("the health check of the source failed", extra=self._where)
+            self._failed(f"{type(error).__name__}: {error}")
+        else:
+            if self.failures > self._probing.most:
+                logger.warning("the source answers again", extra=self._where)
+            self.failures, self.failure = 0, ""
 
     def _failed(self, text: str) -> None:
         self.failures, self.failure = self.failures + 1, text

@@ -86,8 +86,11 @@ _Prove = Callable[[Cursor], Awaitable[tuple[Cursor, Proof]]]
 class SourceSwitch:
     """Between the servers that a destination can read. All methods belong to the event loop."""
 
-    def __init__(self, destination: Destination, meta: MetaStore) -> None:
-        """``meta`` stores which server is read."""
+    def __init__(
+        self, destination: Destination, meta: MetaStore, make_detection: Callable[..., Detection] = Detection
+    ) -> None:
+        """``meta`` stores which server is read; ``make_detection`` makes what asks it, as `Detection` is called."""
+        self._make_detection = make_detection
         self._destination = destination
         self._meta = meta
         self._where = {"destination": destination.config.destination}
@@ -125,7 +128,9 @@ class SourceSwitch:
         self._is_halted = False
         parser.start()
         if (probing := self._destination.config.probing) is not None:
-            self._detection = Detection(self._where["destination"], probing, parser.probe, self._down_from(parser))
+            self._detection = self._make_detection(
+                self._where["destination"], probing, parser.probe, self._down_from(parser)
+            )
 
     def leave(self, parser: Parser) -> None:
         """Tell a parser to end, and ask its source no longer whether it lives."""

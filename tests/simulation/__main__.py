@@ -35,6 +35,7 @@ def main() -> int:
     result = run_many(arguments.first, arguments.count, report=functools.partial(print, flush=True))
     print(  # noqa: T201
         f"{result.schedules} schedules, {result.steps} steps, {result.take_overs} take-overs, "
+        f"{result.switches} switches of the source, "
         f"{len(result.failures)} failed, {time.monotonic() - begun:.0f} s"
     )
     return bool(result.failures)

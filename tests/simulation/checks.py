@@ -7,9 +7,9 @@ from sluice.protocol.wire import varint
 from sluice.server.ha.election import State
 from sluice.server.ha.operations import Store
 from sluice.store.cursor import StoredClient
-from tests.simulation.ensemble import CLIENT, OUTPUT, Ensemble, Session
+from tests.simulation.ensemble import CLIENT, OF_VIEW, OUTPUT, Ensemble, Session
 from tests.simulation.output import Broker
-from tests.simulation.source import Source, entries, index_of
+from tests.simulation.source import Host, Source, entries, index_of
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -31,6 +31,25 @@ def order_of(session: str) -> int:
     return int(session.partition("-")[0] or 0)
 
 
+class Progress:
+    """How far a consumer is."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        """Up to which change it has processed."""
+        self.newest_session = ""
+        self._acked = bytearray()
+
+    def acks(self, start: int, stop: int) -> None:
+        """Hear that it acks changes, or that its cursor was moved over them."""
+        self._acked.extend(bytes(max(0, stop - len(self._acked))))
+        self._acked[start:stop] = b"\x01" * (stop - start)
+
+    def has_acked(self, start: int, stop: int) -> bool:
+        """Whether it has acked all of these changes."""
+        return stop <= len(self._acked) and 0 not in self._acked[start:stop]
+
+
 class Checks:
     """The invariants.
 
@@ -47,13 +66,18 @@ class Checks:
     * So does the broker, each of them once. The durable cursor of the output is never after what the broker has. A
       former owner writes nothing after the new one has written that its epoch has begun.
     * Nobody takes over what ZooKeeper has lost, before it is written back.
+    * The server that owns the destination reads the source that is stored as the one in use, and no other. So nothing
+      comes from the former source once the switch is stored.
+    * All this holds for a client of a view, too: its cursors are written by the owner of the destination only.
     """
 
     def __init__(self, world: World, source: Source) -> None:
         self.deposed: set[int] = set()
         """Epochs whose ``running`` was deleted by hand, or lost: servers learn of it late, but write no more."""
-        self.seen = 0
-        """Up to which change the consumer has processed."""
+        self.progress = {CLIENT: Progress(), OF_VIEW: Progress()}
+        """Of the consumers."""
+        self.switches = 0
+        """How often another server of the source was chosen."""
         self.sent = 0
         """Up to which change the broker has them."""
         self._opened = 0
@@ -63,8 +87,6 @@ class Checks:
         self.servers: list[Server] = []
         self._world = world
         self._source = source
-        self._acked = bytearray()
-        self._newest_session = ""
 
     def step(self) -> None:
         """Check what concerns all servers."""
@@ -105,47 +127,55 @@ class Checks:
             raise self._violation(f"session {session.number} writes, but {nodes.running} owns the destination")
         for move in store.changes.moves.get(CLIENT, ()):
             start, stop = index_of(move.before), index_of(move.after)
-            self._pass(start, stop)
-            self.seen = max(self.seen, stop)
+            progress = self.progress[CLIENT]
+            progress.acks(start, stop)
+            progress.seen = max(progress.seen, stop)
+        if store.source is not None:
+            self.switches += 1
+            self._world.log("zookeeper", "stores the source", store.source.address)
         for client_id, client in store.changes.clients.items():
-            before, after = reach(nodes.clients[client_id]), reach(client) if client is not None else 0
+            before, after = reach(nodes.stored(client_id)), reach(client) if client is not None else 0
             self._world.log("zookeeper", "stores", client_id, before, "->", after)
             if after < before:
                 raise self._violation(f"the durable cursor goes back from {before} to {after}")
-            if client_id == CLIENT:
-                self._check_acked(before, after)
+            if client_id in self.progress:
+                if not self.progress[client_id].has_acked(before, after):
+                    raise self._violation(
+                        f"the durable cursor goes from {before} to {after}, but not all of that was acked"
+                    )
             elif after > self.sent:
                 raise self._violation(f"the output's cursor goes to {after}, and the broker has {self.sent}")
 
-    def _check_acked(self, before: int, after: int) -> None:
-        if 0 in self._acked[before:after] or after > len(self._acked):
-            raise self._violation(f"the durable cursor goes from {before} to {after}, but not all of that was acked")
+    def reads(self, server: "Server", epoch: int, host: Host) -> None:
+        """Check that the owner of the destination may read a server of the source."""
+        nodes = self.ensemble.nodes
+        in_use = nodes.source.address if nodes.source is not None else self._source.hosts[0].address
+        if epoch == nodes.epoch and epoch not in self.deposed and host.address != in_use:
+            raise self._violation(f"{server.name} reads {host.address} in epoch {epoch}, and {in_use} is in use")
 
-    def opens(self, session: str) -> None:
+    def opens(self, client_id: int, session: str) -> None:
         """Hear of a session that a server has opened."""
-        self._newest_session = max(self._newest_session, session, key=order_of)
+        progress = self.progress[client_id]
+        progress.newest_session = max(progress.newest_session, session, key=order_of)
 
-    def fences(self, session: str) -> None:
+    def fences(self, client_id: int, session: str) -> None:
         """Check that a session that is refused is not the newest of all."""
-        if order_of(session) == order_of(self._newest_session):
+        if order_of(session) == order_of(self.progress[client_id].newest_session):
             raise self._violation("the newest session is refused as if there were a newer one")
 
-    def processes(self, batch: Batch) -> None:
-        """Check a batch that the consumer processes."""
+    def processes(self, client_id: int, batch: Batch) -> None:
+        """Check a batch that a consumer processes."""
         start, stop = index_of(batch.from_), index_of(batch.to)
-        if start > self.seen:
-            raise self._violation(f"the consumer gets {start} to {stop} after {self.seen}")
+        progress = self.progress[client_id]
+        if start > progress.seen:
+            raise self._violation(f"the consumer {client_id} gets {start} to {stop} after {progress.seen}")
         if batch.data != b"\x08" + varint(batch.batch_id) + entries(start, stop):
-            raise self._violation(f"the consumer gets something else than {start} to {stop}")
-        self.seen = max(self.seen, stop)
+            raise self._violation(f"the consumer {client_id} gets something else than {start} to {stop}")
+        progress.seen = max(progress.seen, stop)
 
-    def acks(self, batch: Batch) -> None:
-        """Hear that the consumer acks what it has processed."""
-        self._pass(index_of(batch.from_), index_of(batch.to))
-
-    def _pass(self, start: int, stop: int) -> None:
-        self._acked.extend(bytes(max(0, stop - len(self._acked))))
-        self._acked[start:stop] = b"\x01" * (stop - start)
+    def acks(self, client_id: int, batch: Batch) -> None:
+        """Hear that a consumer acks what it has processed."""
+        self.progress[client_id].acks(index_of(batch.from_), index_of(batch.to))
 
     def claims(self, epoch: int) -> None:
         """Hear that an epoch begins at the broker."""
@@ -162,10 +192,12 @@ class Checks:
     @property
     def finished(self) -> bool:
         """Whether every change was processed and sent, acks are durable, one server serves and the others stand by."""
+        nodes, end = self.ensemble.nodes, len(self._source)
+        consumers = (CLIENT, OF_VIEW) if len(self._source.hosts) > 1 else (CLIENT,)
         return (
-            self.seen == len(self._source)
-            and self.sent == self.seen
-            and all(reach(self.ensemble.nodes.clients[it]) == self.seen for it in (CLIENT, OUTPUT))
+            all(self.progress[it].seen == end for it in consumers)
+            and self.sent == end
+            and all(reach(nodes.stored(it)) == end for it in (*consumers, OUTPUT))
             and not self.ensemble.lost
             and any(server.epoch is not None for server in self.servers)
             and all(server.settled for server in self.servers)

@@ -9,7 +9,13 @@ from sluice.client_sdk import Batch, calls
 from sluice.client_sdk.attempts import Attempts
 from sluice.client_sdk.calls import Call, Limits, Reply
 from sluice.client_sdk.endpoint import GRACE, Endpoint, Interrupted
-from sluice.protocol.errors import ConnectionLostError, SluiceError, StaleSessionError, UnknownBatchError
+from sluice.protocol.errors import (
+    ConnectionLostError,
+    SluiceError,
+    SourceChangedError,
+    StaleSessionError,
+    UnknownBatchError,
+)
 from tests.simulation.checks import Checks
 from tests.simulation.ensemble import CLIENT
 from tests.simulation.server import DESTINATION, Request, Server
@@ -29,8 +35,9 @@ Then = Callable[[Any], None]
 class Consumer:
     """A process that gets, processes, acks; what it has processed outlives it."""
 
-    def __init__(self, world: World, servers: Mapping[str, Server], checks: Checks) -> None:
+    def __init__(self, world: World, servers: Mapping[str, Server], checks: Checks, client_id: int = CLIENT) -> None:
         """``servers`` are those of the cluster, by URL."""
+        self.client_id = client_id
         self.world = world
         self.life = 0
         self.awake_at = 0.0
@@ -49,9 +56,9 @@ class Consumer:
         random = self.world.random.random
         urls = list(self._servers)[: 1 + int(2 * random())]
         if random() < 0.5:
-            self._endpoint = Endpoint(urls, DESTINATION, CLIENT, None, insecure=True)
+            self._endpoint = Endpoint(urls, DESTINATION, self.client_id, None, insecure=True)
         else:
-            self._endpoint = Endpoint((), DESTINATION, CLIENT, None, insecure=True, is_told=True)
+            self._endpoint = Endpoint((), DESTINATION, self.client_id, None, insecure=True, is_told=True)
             self._turn = 1
             self._hear(urls[-1])
             self.world.tell(self.world.latency(), self, self._look)
@@ -92,12 +99,12 @@ class Consumer:
             self._go_on()
             return
         self.world.log("consumer", "processes", batch.batch_id, index_of(batch.from_), "to", index_of(batch.to))
-        self._checks.processes(batch)
-        self._checks.acks(batch)
+        self._checks.processes(self.client_id, batch)
+        self._checks.acks(self.client_id, batch)
         durable = self.world.random.random() < 0.5
 
         def failed(error: SluiceError) -> None:
-            if not isinstance(error, UnknownBatchError):
+            if not isinstance(error, UnknownBatchError | SourceChangedError):
                 raise error
             if generation == self._endpoint.generation:
                 self._perform(calls.rollback(), self._go_on)
@@ -150,7 +157,7 @@ class Consumer:
                     self.world.log("consumer", "fails with", call.path, "at", server, failure)
                     self.world.tell(attempts.delay(failure) + 0.01, self, attempt)
                 except StaleSessionError:
-                    self._checks.fences(self._session)
+                    self._checks.fences(self.client_id, self._session)
                     self._open()
                 except SluiceError as error:
                     if failed is None:
@@ -183,6 +190,7 @@ class Consumer:
             self._session = headers.get("Sluice-Session", "")
             entries = call.query.get("maxEntries", 0)
             request = Request(
+                self.client_id,
                 call.path,
                 call.body,
                 int(entries),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from sluice.instance.meta.base import InUse
 from sluice.server.ha.operations import (
     REFUSED,
     Beat,
@@ -30,8 +31,8 @@ from sluice.server.ha.operations import (
 from sluice.store.cursor import StoredClient
 from tests.simulation.world import World
 
-CLIENT, OUTPUT = 1001, 1002
-"""The consumer's, and the output's."""
+CLIENT, OUTPUT, OF_VIEW = 1001, 1002, 2001
+"""The consumer's, the output's, and that of the consumer of the view."""
 TIMEOUT = 6.0
 """Of sessions, seconds."""
 HALF_TICK = 0.5
@@ -51,6 +52,22 @@ class Nodes:
     clients: Mapping[int, StoredClient] = field(
         default_factory=lambda: {client_id: StoredClient(client_id) for client_id in (CLIENT, OUTPUT)}
     )
+    view: StoredClient = field(default_factory=lambda: StoredClient(OF_VIEW))
+    """The client of the view of the destination."""
+    source: InUse | None = None
+    """Which of several servers is read, if that was chosen."""
+
+    def stored(self, client_id: int) -> StoredClient:
+        """Return what is stored of a client."""
+        return self.view if client_id == OF_VIEW else self.clients[client_id]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedAll(Loaded):
+    """All that is read of a destination: its own clients, that of its view, and which server is read."""
+
+    view: StoredClient
+    source: InUse | None
 
 
 class Connection(Protocol):
@@ -172,7 +189,8 @@ class Ensemble:
 
     def _load(self, session: Session, connection: Connection) -> Loaded:
         session.seen = max(session.seen, self._applied[connection.follower])
-        return Loaded(tuple(self._history[session.seen].clients.values()))
+        nodes = self._history[session.seen]
+        return LoadedAll(tuple(nodes.clients.values()), nodes.view, nodes.source)
 
     def _do(self, session: Session, operation: Operation) -> Outcome:
         nodes = self.nodes
@@ -188,7 +206,8 @@ class Ensemble:
                     return REFUSED
                 self._on_store(session, operation)
                 changed = {client_id: it for client_id, it in operation.changes.clients.items() if it is not None}
-                self.write(replace(nodes, clients={**nodes.clients, **changed}))
+                view, source = changed.pop(OF_VIEW, nodes.view), operation.source or nodes.source
+                self.write(replace(nodes, clients={**nodes.clients, **changed}, view=view, source=source))
             case Release():
                 if operation.version != nodes.version or nodes.running is None:
                     return REFUSED

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sluice.protocol.errors import FencedError
+from sluice.protocol.errors import FencedError, SourceChangedError
 from sluice.protocol.position import Position
 from tests.simulation.ensemble import OUTPUT
 from tests.simulation.source import index_of, place
@@ -126,11 +126,17 @@ class Output:
         if self._is_lost():
             return
         cursors = self._instance.cursors
-        if place is not None and not cursors.ack_to(OUTPUT, place.position, now=self._now, session=self._session):
+        if place is not None and not self._acks_to(self._instance.position(place.position)):
             self._world.tell(PAUSE, self._server, self.take_over, place)
             return
         cursors.rollback(OUTPUT, now=self._now, session=self._session)
         self._send()
+
+    def _acks_to(self, position: Position) -> bool:
+        try:
+            return self._instance.cursors.ack_to(OUTPUT, position, now=self._now, session=self._session)
+        except SourceChangedError:  # nothing has come of the source that was switched to
+            return False
 
     def _send(self) -> None:
         if self._is_lost():

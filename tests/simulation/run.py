@@ -18,6 +18,8 @@ class Result:
     schedules: int = 0
     steps: int = 0
     take_overs: int = 0
+    switches: int = 0
+    """Of the source."""
     failures: list[str] = field(default_factory=list)
 
 
@@ -36,6 +38,7 @@ def run_some(first: int, count: int) -> Result:
         result.schedules += 1
         result.steps += schedule.world.steps
         result.take_overs += schedule.ensemble.nodes.epoch
+        result.switches += schedule.checks.switches
     return result
 
 
@@ -50,6 +53,7 @@ def run_many(first: int, count: int, report: Callable[[str], object] = lambda _:
             total.schedules += result.schedules
             total.steps += result.steps
             total.take_overs += result.take_overs
+            total.switches += result.switches
             total.failures += result.failures
             for failure in result.failures:
                 report(failure)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sluice.server.ha.operations import Running
 from tests.simulation.checks import Checks, Violation
 from tests.simulation.consumer import Consumer
-from tests.simulation.ensemble import FOLLOWERS, TIMEOUT, Ensemble
+from tests.simulation.ensemble import FOLLOWERS, OF_VIEW, TIMEOUT, Ensemble
 from tests.simulation.server import Server
 from tests.simulation.source import Source
 from tests.simulation.world import World
@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 STEPS = 250
 """Of a schedule, before its faults stop."""
 WIPED = 9
-"""In one of so many schedules ZooKeeper loses its data."""
+WIPED_REST = 2
+"""In one of so many schedules ZooKeeper loses its data: those whose seeds leave this."""
+PAIRED = 4
+"""In one of so many schedules the source has two servers, and the destination a view."""
 EPOCHS = 1000
 """By how much the clock raises the epoch where data are written back."""
-RECOVERY = 120.0
+RECOVERY = 240.0
 """Seconds after the last fault in which everything has to be delivered and acked."""
 
 
@@ -36,14 +39,16 @@ class Schedule:
 
     def __init__(self, seed: int, make_server: type[Server] = Server, *, trace: bool = False) -> None:
         world = self.world = World(seed, trace=trace)
-        self.source = Source(world)
+        self.is_paired = seed % PAIRED == 0 and seed % WIPED != WIPED_REST
+        self.source = Source(world, 2 if self.is_paired else 1)
         self.checks = Checks(world, self.source)
         self.ensemble = self.checks.ensemble = Ensemble(world, self.checks.stores)
         count = 1 + int(3 * world.random.random())
         self.servers = self.checks.servers = [
             make_server(f"server{i}", world, self.ensemble, self.source, self.checks) for i in range(count)
         ]
-        self.consumer = Consumer(world, {server.url: server for server in self.servers}, self.checks)
+        urls = {server.url: server for server in self.servers}
+        self.consumers = [Consumer(world, urls, self.checks)]
         self._faulty = True
         server_faults: list[tuple[int, Callable[[Server], None]]] = [
             (3, self._crash),
@@ -62,6 +67,8 @@ class Schedule:
             (1, self._lose_messages),
             (1, self._lose_broker),
         ]
+        if self.is_paired:
+            self.consumers.append(Consumer(world, urls, self.checks, OF_VIEW))
         self._server_faults = [fault for weight, fault in server_faults for _ in range(weight)]
         self._other_faults = [fault for weight, fault in other_faults for _ in range(weight)]
 
@@ -70,12 +77,16 @@ class Schedule:
         world, checks = self.world, self.checks
         for server in self.servers:
             server.start()
-        self.consumer.start()
+        for consumer in self.consumers:
+            consumer.start()
+        if self.is_paired:
+            self._replicate()
+            self._break_source()
         self._grow()
         self._break()
-        if world.seed % WIPED == 2:
+        if world.seed % WIPED == WIPED_REST:
             world.after(random.Random(world.seed).uniform(2, 20), self._wipe)
-        while world.steps < STEPS:
+        while world.steps < (2 * STEPS if self.is_paired else STEPS):
             world.step()
             checks.step()
         self._heal()
@@ -90,6 +101,23 @@ class Schedule:
         if self._faulty:
             self.source.grow()
             self.world.after(self.world.random.random() * 1.5, self._grow)
+
+    def _replicate(self) -> None:
+        """Let the servers of the source have what was written, and an operator go on where a switch was refused."""
+        self.source.replicate()
+        for server in self.servers:
+            if server.is_up and server.awaits_operator:
+                self.world.tell(0, server, server.switch)
+        self.world.after(self.world.random.random() * 1.5, self._replicate)
+
+    def _break_source(self) -> None:
+        if not self._faulty:
+            return
+        if self.world.random.random() < 0.5:
+            self._switch()
+        else:
+            self._lose_host()
+        self.world.after(self.world.random.expovariate(0.4), self._break_source)
 
     # --- faults ------------------------------------------------------------------------------------------------------
 
@@ -139,6 +167,16 @@ class Schedule:
     def _seek(self, server: Server) -> None:
         if server.is_up:
             self.world.tell(0, server, server.seek)
+
+    def _switch(self) -> None:
+        for server in self.servers:
+            if server.is_up:
+                self.world.tell(0, server, server.switch)
+
+    def _lose_host(self) -> None:
+        host = self.world.random.choice(self.source.hosts)
+        host.down_until = max(host.down_until, self.world.now + self._seconds(2 * TIMEOUT))
+        self._log(host.address, f"is away until {host.down_until:.4f}")
 
     def _jump(self, server: Server) -> None:
         server.wall = self.world.random.uniform(-1e6, 1e6)
@@ -196,14 +234,19 @@ class Schedule:
 
     def _crash_consumer(self) -> None:
         self._log("consumer", "starts again")
-        self.consumer.crash()
-        self.consumer.start()
+        consumer = self._one_consumer()
+        consumer.crash()
+        consumer.start()
+
+    def _one_consumer(self) -> Consumer:
+        return self.world.random.choice(self.consumers) if self.is_paired else self.consumers[0]
 
     def _pause_consumer(self) -> None:
-        self.consumer.awake_at = max(self.consumer.awake_at, self.world.now + self._seconds(2 * TIMEOUT))
+        consumer = self._one_consumer()
+        consumer.awake_at = max(consumer.awake_at, self.world.now + self._seconds(2 * TIMEOUT))
 
     def _lose_messages(self) -> None:
-        self.consumer.lossy_until = self.world.now + self._seconds(2 * TIMEOUT)
+        self._one_consumer().lossy_until = self.world.now + self._seconds(2 * TIMEOUT)
 
     def _lose_broker(self) -> None:
         self.checks.broker.away_until = self.world.now + self._seconds(2 * TIMEOUT)
@@ -218,4 +261,8 @@ class Schedule:
             self._restart(server)
             server.cut_until = 0.0
             server.failing = False
-        self.consumer.lossy_until = self.consumer.pace = self.checks.broker.away_until = 0.0
+        for host in self.source.hosts:
+            host.down_until = 0.0
+        for consumer in self.consumers:
+            consumer.lossy_until = consumer.pace = 0.0
+        self.checks.broker.away_until = 0.0

@@ -4,12 +4,28 @@ import contextlib
 import json
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sluice.client_sdk.calls import Reply
-from sluice.protocol.errors import BadPositionError, FencedError, SluiceError
+from sluice.instance.config import InstanceConfig
+from sluice.instance.meta.base import InUse, MetaStore
+from sluice.instance.serving.detection import Detection
+from sluice.instance.serving.switch import SourceSwitch
+from sluice.instance.source import Parser, Proof
+from sluice.instance.sources.mysql.config import MysqlConfig
+from sluice.instance.status import ParserStatus
+from sluice.protocol.errors import (
+    BadPositionError,
+    DestinationStoppedError,
+    FencedError,
+    GoneError,
+    SluiceError,
+    SourceChangedError,
+    SourceError,
+)
+from sluice.protocol.gtid import Transactions
 from sluice.protocol.position import Position
 from sluice.protocol.wire import varint
 from sluice.server.ha.backup import PERIOD, Backup, Saved
@@ -32,18 +48,33 @@ from sluice.server.ha.operations import (
     Stored,
 )
 from sluice.store.commits import Commits
+from sluice.store.cursor import Changes, Cursor, StoredClient
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Ring
-from tests.simulation.ensemble import CLIENT, TIMEOUT, Ensemble, Session
+from tests.simulation.ensemble import CLIENT, OF_VIEW, TIMEOUT, Ensemble, LoadedAll, Session
+from tests.simulation.loop import Loop
 from tests.simulation.output import Output
-from tests.simulation.source import RING_BYTES, RING_SLOTS, Reader, Source, index_of, place
+from tests.simulation.source import ADDRESSES, RING_BYTES, RING_SLOTS, Host, Reader, Source, index_of
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
     from tests.simulation.checks import Checks
 
-DESTINATION = "example"
+DESTINATION, VIEW = "example", "view"
 FLUSH_PERIOD = 1.0
+CONFIG = MysqlConfig.model_validate(
+    {
+        "destination": DESTINATION,
+        "db_username": "sluice",
+        "master_address": ADDRESSES[0],
+        "standby_address": ADDRESSES[1],
+        "detecting_enable": True,
+        "detecting_interval": 1,
+        "detecting_retry_threshold": 1,
+        "heartbeat_ha_enable": True,
+    }
+)
+"""Of a destination with two servers as its source: another one is read when the one in use does not answer twice."""
 
 Answer = Callable[[Reply], None]
 
@@ -52,6 +83,7 @@ Answer = Callable[[Reply], None]
 class Request:
     """A call of a consumer."""
 
+    client_id: int
     path: str
     body: Any
     entries: int
@@ -136,26 +168,235 @@ class PolledRing(Ring):
         return len(self) == RING_SLOTS
 
 
-class Instance:
-    """The destination on the server that serves it."""
+@dataclass
+class Write:
+    """What is to be stored in ZooKeeper."""
 
-    def __init__(self, source: Source, make_cursors: type[Cursors], activate: Activate, now: float) -> None:
+    changes: Changes
+    epoch: int
+    answered: Callable[[bool], None]
+    """Hears whether it is durable."""
+    view: str = ""
+    source: InUse | None = None
+
+
+class Served:
+    """The clients of the destination, or of its view."""
+
+    def __init__(self, cursors: Cursors, view: str = "") -> None:
+        self.cursors = cursors
+        self.commits: Commits[Answer] = Commits(cursors.clients)
+        self.view = view
+
+
+class Instance:
+    """The destination on the server that serves it, with its view if it has one."""
+
+    def __init__(self, server: "Server", source: Source, activate: Activate, now: float) -> None:
         ring = PolledRing(RING_SLOTS, RING_BYTES, segment_size=4096)
         self.epoch = activate.epoch
-        self.cursors = make_cursors(ring, epoch=activate.epoch, compile_filter=lambda _: None)
-        self.commits: Commits[Answer] = Commits(self.cursors.clients)
-        self.writing = False
+        self.source = source
         self.closing = False
         self.ending = False
         """It has begun to store what it stores last."""
+        self.writes: deque[Write] = deque()
+        """What is to be stored; the first is under way if ..."""
+        self.is_writing = False
+        """... this is set."""
+        self.meta = Meta(server, self, server.chosen if len(source.hosts) > 1 else None)
+        self.config: InstanceConfig = CONFIG.using(self.meta.source)
+        self.host = self.host_of(self.config)
+        self.cursors = self._make(server, ring)
+        self.members = [Served(self.cursors)]
+        clients: dict[Cursors, Sequence[StoredClient]] = {self.cursors: activate.clients}
+        if len(source.hosts) > 1:
+            self.members.append(Served(self._make(server, ring, self.cursors), VIEW))
+            clients[self.members[1].cursors] = [server.view]
         starts = []
-        for client in activate.clients:
-            self.cursors.restore(client, now)
-            cursor = client.cursor
-            starts.append(index_of(cursor.position) if cursor is not None and cursor.position is not None else 0)
+        for cursors, members in clients.items():
+            for client in members:
+                cursor = client.cursor
+                position = cursor.position if cursor is not None else None
+                starts.append(index_of(position) if position is not None else 0)
+                # As catch-up readers do it by GTIDs: the place on the server that is read now.
+                if position is not None and position.source != self.host.source:
+                    cursor = Cursor.at(self.host.place(index_of(position)))
+                cursors.restore(replace(client, cursor=cursor), now)
         start = min(starts)
-        self.cursors.begin(place(start), None)
-        self.reader = Reader(source, ring, start)
+        self.cursors.begin(self.host.place(start), None)
+        self.reader = Reader(source, self.host, ring, start)
+
+    def _make(self, server: "Server", ring: Ring, main: Cursors | None = None) -> Cursors:
+        return server.make_cursors(ring, epoch=self.epoch, compile_filter=lambda _: None, main=main)
+
+    def host_of(self, config: InstanceConfig) -> Host:
+        """Return the server of the source that is read with a configuration."""
+        hosts = {it.address: it for it in self.source.hosts}
+        return hosts.get(config.in_use, self.source.hosts[0])
+
+    def position(self, position: Position) -> Position:
+        """Return a place that the ring lacks, for it is of a former source, as one of the source that is read now."""
+        try:
+            self.cursors.track.sequence_of(position)
+        except SourceChangedError:
+            return self.host.place(index_of(position))
+        except GoneError:
+            pass
+        return position
+
+    def member(self, client_id: int) -> Served:
+        """Return the clients that one belongs to."""
+        return self.members[client_id == OF_VIEW]
+
+
+class Meta:
+    """Where it is stored which server of the source is read: see `MetaStore`."""
+
+    def __init__(self, server: "Server", instance: Instance, source: InUse | None) -> None:
+        self.source = source
+        self._server = server
+        self._instance = instance
+
+    async def keep_source(self, source: InUse, epoch: int) -> None:
+        """See `MetaStore.keep_source`."""
+        stored = self._server.loop.create_future()
+
+        def answered(durable: bool) -> None:
+            if not stored.done():
+                stored.set_result(durable)
+
+        self._server.write(self._instance, Write(Changes({}), epoch, answered, source=source))
+        if not await stored:
+            raise FencedError("which source is read is not stored: not active")
+        self.source = source
+
+
+class Feed:
+    """What fills the ring from a server of the source, or proves where it could: see `Parser`."""
+
+    failure = None
+    status = ParserStatus(behind=0.0)
+
+    def __init__(self, source: Source, reader: Reader) -> None:
+        self.reader = reader
+        self._source = source
+
+    def start(self) -> None:
+        """Begin to read."""
+        self.reader.is_reading = True
+
+    def stop(self) -> None:
+        """Read no more."""
+        self.reader.is_reading = False
+
+    def probe(self) -> None:
+        """Raise SourceError when the server does not answer."""
+        if not self._source.is_up(self.reader.host):
+            raise SourceError(f"{self.reader.host.address} does not answer")
+
+    def prove(self, place: Cursor, sample: bytes) -> Proof:
+        """Return where the server has the same place, and what it lacks. Raises SourceError."""
+        del sample
+        self.probe()
+        assert place.position is not None
+        index, has = index_of(place.position), self.reader.host.has
+        lost = Transactions([f"0-1-{has + 1}-{index}"]) if has < index else Transactions()
+        return Proof(Cursor.at(self.reader.host.place(index)), lost)
+
+
+class Asking(Detection):
+    """Asks a source in simulated time."""
+
+    def __init__(self, server: "Server", *arguments: Any) -> None:
+        self._server = server
+        super().__init__(*arguments)
+
+    def _start(self) -> None:
+        self._server.world.tell(self._probing.interval, self._server, self._ask_again)
+
+    def _ask_again(self) -> None:
+        if not self._stopping.is_set():
+            self._ask()
+            self._start()
+
+
+class Switching:
+    """A destination as its switch of the source sees it: `sluice.instance.serving.switch.Destination`."""
+
+    def __init__(self, server: "Server", instance: Instance) -> None:
+        self.server = server
+        self.instance = instance
+        self.config = instance.config
+        self.cursors = instance.cursors
+        self.problem = ""
+        """Why nothing is read before an operator decides."""
+        self.feed = self._feed(instance.reader)
+        self.switch = SourceSwitch(self, cast("MetaStore", instance.meta), lambda *given: Asking(server, *given))
+        server.loop.call_soon(self.switch.attend, self.feed)
+
+    def _feed(self, reader: Reader) -> Parser:
+        return cast("Parser", Feed(self.instance.source, reader))
+
+    def running_parser(self) -> Parser:
+        """See `Destination.running_parser`."""
+        if self.instance.closing:
+            raise DestinationStoppedError("it does not run")
+        return self.feed
+
+    def reads(self, parser: Parser) -> bool:
+        """See `Destination.reads`."""
+        return parser is self.feed and not self.instance.closing
+
+    def make_feeder(self, config: InstanceConfig, places: Sequence[Cursor | None], epoch: int) -> Parser:
+        """See `Destination.make_feeder`."""
+        del places, epoch
+        instance = self.instance
+        return self._feed(Reader(instance.source, instance.host_of(config), instance.reader.ring, instance.reader.next))
+
+    async def stop_reading(self, parser: Parser) -> None:
+        """See `Destination.stop_reading`."""
+        self.switch.leave(parser)
+
+    def goes_on_in_ring(self, *, is_another: bool) -> bool:
+        """See `Destination.goes_on_in_ring`; without catch-up readers not before the ring has come to all clients."""
+        del is_another
+        if any(it.places.awaited(client_id) for it in self.cursors.members for client_id in it.clients.ids):
+            return False
+        place = self.cursors.track.last_boundary()
+        return place is not None and place.position == self.cursors.position_before(self.cursors.ring.next)
+
+    def log_end(self) -> Cursor | None:
+        """See `Destination.log_end`: there is none."""
+        return None
+
+    async def read_on(self, parser: Parser, config: InstanceConfig, place: Cursor | None, *, is_another: bool) -> None:
+        """See `Destination.read_on`."""
+        instance, self.config, self.problem = self.instance, config, ""
+        if is_another:
+            assert place is not None
+            assert place.position is not None
+            host = instance.host = instance.host_of(config)
+            self.server.world.log(self.server.name, "reads", host.address, "from", index_of(place.position))
+            self.cursors.track.switch()
+            instance.reader = Reader(instance.source, host, instance.reader.ring, index_of(place.position))
+            self.feed = self._feed(instance.reader)
+        self.switch.attend(self.feed)
+
+    def tell(self, state: str, error: str) -> None:
+        """See `Destination.tell`."""
+        del state
+        self.problem = error
+
+    def fail(self, error: Exception) -> None:
+        """See `Destination.fail`."""
+        raise error
+
+    is_needed = True
+    is_stranded = False
+
+    async def begin_anew(self, parser: Parser) -> None:
+        """See `Destination.begin_anew`."""
+        raise NotImplementedError
 
 
 class Server:
@@ -164,6 +405,7 @@ class Server:
     make_member = Member
     make_cursors = Cursors
     make_output = Output
+    make_switching = Switching
 
     def __init__(self, name: str, world: World, ensemble: Ensemble, source: Source, checks: "Checks") -> None:
         self.broker = checks.broker
@@ -178,6 +420,14 @@ class Server:
         """It does not reach ZooKeeper until then."""
         self.link: Link | None = None
         self.instance: Instance | None = None
+        self.switching: Switching | None = None
+        """How the instance switches between two servers of the source."""
+        self.loop: Loop
+        """Runs what the instance does besides."""
+        self.chosen: InUse | None = None
+        """Which server of the source is read, and ..."""
+        self.view = StoredClient(OF_VIEW)
+        """... the client of the view, as they were loaded last."""
         self.backup = self.disk = Backup(DESTINATION)
         """What it knows of ZooKeeper, and what of that outlives it."""
         self._saved = 0.0
@@ -226,6 +476,11 @@ class Server:
         return self.instance is None and not self._lives
 
     @property
+    def awaits_operator(self) -> bool:
+        """Whether nothing is read because a switch of the source would lose something."""
+        return self.instance is not None and self.switching is not None and bool(self.switching.problem)
+
+    @property
     def state(self) -> State:
         """Where the destination is in its life."""
         return self.member.election(DESTINATION).state if self.member.destinations else State.STOPPED
@@ -246,7 +501,7 @@ class Server:
         self.life += 1
         self.is_up = False
         self.awake_at = 0.0
-        self.link = self.instance = None
+        self.link = self.instance = self.switching = None
         self._timer = math.inf
         self._held = []
         self._lives.clear()
@@ -264,9 +519,11 @@ class Server:
         elif isinstance(operation, Claim) and isinstance(outcome, Done):
             backup.epoch, backup.zxid = operation.epoch, zxid
         elif isinstance(outcome, Loaded):
+            if isinstance(outcome, LoadedAll):
+                self.chosen, self.view = outcome.source, outcome.view
             clients = {client.client_id: client for client in outcome.clients}
             backup.saved[DESTINATION] = replace(saved, epoch=backup.epoch, at=self.world.now, clients=clients)
-        elif isinstance(operation, Store) and isinstance(outcome, Done):
+        elif isinstance(operation, Store) and not operation.view and isinstance(outcome, Done):
             changed = {client_id: it for client_id, it in operation.changes.clients.items() if it is not None}
             backup.saved[DESTINATION] = replace(saved, at=self.world.now, clients={**saved.clients, **changed})
         if self.world.now >= self._saved + PERIOD:  # an answer comes more often: an event would be a step
@@ -370,7 +627,7 @@ class Server:
                 if len(self._lives) == 1:
                     self._live()
             case Stored() if self.instance is not None:
-                self._stored(self.instance, durable=action.durable)
+                self._written(self.instance, durable=action.durable)
 
     # --- the destination ---------------------------------------------------------------------------------------------
 
@@ -385,14 +642,27 @@ class Server:
         else:
             self.world.log(self.name, "deactivates epoch", self.instance.epoch)
             self.instance.closing = True
-            self.world.tell(self.world.latency(LAST_STORE), self, self._store_last, self.instance)
+            if self.switching is not None:
+                self.loop.create_task(self._end_switch(self.switching))
+            else:
+                self.world.tell(self.world.latency(LAST_STORE), self, self._store_last, self.instance)
+
+    async def _end_switch(self, switching: Switching) -> None:
+        await switching.switch.end()
+        switching.switch.leave(switching.feed)
+        self.world.tell(self.world.latency(LAST_STORE), self, self._store_last, switching.instance)
 
     def _activate(self, action: Activate) -> None:
         if self.fails():
             self.world.log(self.name, "fails to activate epoch", action.epoch)
             self._deactivated("no such host")
             return
-        instance = self.instance = Instance(self._source, self.make_cursors, action, self._now())
+        self.loop = Loop(self.world, self)  # type: ignore[abstract]  # it lacks what nobody calls
+        instance = self.instance = Instance(self, self._source, action, self._now())
+        if len(self._source.hosts) > 1:
+            self.switching = self.make_switching(self, instance)
+        else:
+            instance.reader.is_reading = True
         self.world.tell(self.world.latency(), self, self._read, instance)
         self.world.tell(FLUSH_PERIOD, self, self._flush_each_period, instance)
         self.make_output(self, instance, self.broker).open()
@@ -404,12 +674,13 @@ class Server:
 
     def _store_last(self, instance: Instance) -> None:
         instance.ending = True
-        instance.commits.wait(lambda _: None)
-        self._flush(instance)
+        for served in instance.members:
+            served.commits.wait(lambda _: None)
+            self._flush(instance, served)
         self._close(instance)
 
     def _deactivated(self, problem: str = "") -> None:
-        self.instance = None
+        self.instance = self.switching = None
         self.member.deactivated(DESTINATION, self.clock(), problem)
         self._lived()
         self._run()
@@ -425,43 +696,72 @@ class Server:
 
     def _read(self, instance: Instance) -> None:
         if instance is self.instance and not instance.closing:
-            if instance.reader.read(8):
+            if instance.reader.is_reading and instance.reader.read(8):
+                self._checks.reads(self, instance.epoch, instance.reader.host)
                 instance.cursors.advance(self._now())
             self.world.tell(0.4, self, self._read, instance)
 
     def _flush_each_period(self, instance: Instance) -> None:
         if instance is self.instance and not instance.closing:
-            self._flush(instance)
+            for served in instance.members:
+                self._flush(instance, served)
             self.world.tell(FLUSH_PERIOD, self, self._flush_each_period, instance)
 
-    def _flush(self, instance: Instance) -> None:
-        changes = instance.commits.begin()
+    def _flush(self, instance: Instance, served: Served) -> None:
+        changes = served.commits.begin()
         if changes is None:
             return
-        instance.writing = True
-        try:
-            self.member.store(DESTINATION, changes, instance.cursors.counters.epoch, self.clock())
-        except FencedError as error:
-            instance.writing = False
-            self._refuse(instance.commits.end(durable=False), error)
+
+        def answered(durable: bool) -> None:
+            answers = served.commits.end(durable=durable)
+            if not durable:
+                self._refuse(answers, FencedError("not active"))
+            for answer in answers if durable else ():
+                answer(_NOTHING)
+            if served.commits.wanted:
+                self._flush(instance, served)
+            if instance.ending:
+                self._close(instance)
+
+        self.write(instance, Write(changes, served.cursors.counters.epoch, answered, served.view))
+
+    def write(self, instance: Instance, write: Write) -> None:
+        """Store something when what came before it is stored: the destination and its view do so in turn."""
+        instance.writes.append(write)
+        self._write_next(instance)
+
+    def _write_next(self, instance: Instance) -> None:
+        while instance.writes and not instance.is_writing:
+            write = instance.writes[0]
+            try:
+                self.member.store(DESTINATION, write.changes, write.epoch, self.clock(), write.view, write.source)
+                instance.is_writing = True
+            except FencedError:
+                instance.writes.popleft()
+                write.answered(False)
         self._run()
 
-    def _stored(self, instance: Instance, *, durable: bool) -> None:
-        instance.writing = False
-        answers = instance.commits.end(durable=durable)
-        if not durable:
-            self._refuse(answers, FencedError("not active"))
-        for answer in answers if durable else ():
-            answer(_NOTHING)
-        if instance.commits.wanted:
-            self._flush(instance)
-        if instance.ending:
-            self._close(instance)
+    def _written(self, instance: Instance, *, durable: bool) -> None:
+        instance.is_writing = False
+        instance.writes.popleft().answered(durable)
+        self._write_next(instance)
 
     def _close(self, instance: Instance) -> None:
         """End when nothing is left to store."""
-        if self.instance is instance and not instance.writing:
+        if self.instance is instance and not instance.writes:
             self._deactivated()
+
+    def switch(self) -> None:
+        """Read the other server of the source, as an operator may ask for."""
+        if self.instance is None or self.switching is None or self.instance.closing:
+            return
+        self.world.log(self.name, "is told to switch the source")
+        self.loop.create_task(self._switch(self.switching.switch))
+
+    @staticmethod
+    async def _switch(switch: SourceSwitch) -> None:
+        with contextlib.suppress(SluiceError):
+            await switch.make("", accept=False)
 
     # --- consumers ---------------------------------------------------------------------------------------------------
 
@@ -482,10 +782,10 @@ class Server:
             acked = cursors.status(CLIENT).acked
             last = ring.last_boundary(ring.first, ring.next)
             end = cursors.position_before(last + 1) if last >= 0 else None
-            if acked and end is not None and end > Position.parse(acked):
+            if acked and end is not None and index_of(end) > index_of(acked):
                 self.world.log(self.name, "moves the cursor from", index_of(acked), "to", index_of(end))
                 cursors.places.seek(CLIENT, end, now=self._now())
-                self._flush(instance)
+                self._flush(instance, instance.members[0])
 
     def request(self, request: Request) -> None:
         """Serve a consumer."""
@@ -500,29 +800,35 @@ class Server:
             request.answer(reply)
 
     def _serve(self, instance: Instance, request: Request) -> Reply | None:
-        cursors, session, now = instance.cursors, request.session, self._now()
+        served, client_id, session, now = (
+            instance.member(request.client_id),
+            request.client_id,
+            request.session,
+            self._now(),
+        )
+        cursors = served.cursors
         match request.path:
             case "/session":
-                opened = cursors.clients.open_session(CLIENT, now)
-                self._checks.opens(opened)
+                opened = cursors.clients.open_session(client_id, now)
+                self._checks.opens(client_id, opened)
                 return _reply(json.dumps({"session": opened}).encode())
             case "/rollback":
-                cursors.rollback(CLIENT, now=now, session=session)
+                cursors.rollback(client_id, now=now, session=session)
             case "/getWithoutAck":
-                batch = cursors.get(CLIENT, now=now, max_entries=request.entries, session=session)
+                batch = cursors.get(client_id, now=now, max_entries=request.entries, session=session)
                 if batch is None:
                     return _EMPTY
                 body = b"\x08" + varint(batch.batch_id) + b"".join(batch.slices)
                 return _reply(body, {"sluice-from": batch.from_, "sluice-to": batch.to})
             case "/ack":
                 if "batchId" in request.body:
-                    cursors.ack(CLIENT, request.body["batchId"], now=now, session=session)
+                    cursors.ack(client_id, request.body["batchId"], now=now, session=session)
                 else:
                     position = Position.parse(request.body["position"])
-                    if not cursors.ack_to(CLIENT, position, now=now, session=session):
+                    if not cursors.ack_to(client_id, position, now=now, session=session):
                         raise BadPositionError(f"the stream has not come to {position} again")
-                if request.durable and instance.commits.wait(request.answer):
-                    self._flush(instance)
+                if request.durable and served.commits.wait(request.answer):
+                    self._flush(instance, served)
                     return None
         return _NOTHING
 

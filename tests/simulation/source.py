@@ -9,6 +9,8 @@ from sluice.store.segment import SegmentWriter
 from tests.simulation.world import World
 
 SOURCE, FILE, CREATED = "1", "binlog.000001", 7
+ADDRESSES = ("db1:3306", "db2:3306")
+"""Of the servers that have the changes; the first one is read before any other was chosen."""
 TABLES = ("one", "two")
 RING_SLOTS, RING_BYTES = 64, 1 << 14
 
@@ -40,42 +42,82 @@ def entries(start: int, stop: int) -> bytes:
     return _BYTES[_OFFSETS[start] : _OFFSETS[stop]]
 
 
-class Source:
-    """What was written: transactions of a few changes each."""
+class Host:
+    """A server of the source: it has all changes, or the first of them, and comes to have the others."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, address: str, number: int) -> None:
+        self.address = address
+        self.source = str(number)
+        self.file = FILE.replace("1", str(number))
+        self.has = 0
+        """So many changes."""
+        self.down_until = 0.0
+
+    def place(self, index: int) -> Position:
+        """Return its position before a change."""
+        return Position(self.source, self.file, CREATED, 4 + 10 * index, 0)
+
+
+class Source:
+    """What was written: transactions of a few changes each.
+
+    Of two servers one is written to. If it dies, the other one is, once it has all that was written before: so nothing
+    that was delivered is ever lost.
+    """
+
+    def __init__(self, world: World, hosts: int = 1) -> None:
         self.world = world
         self.tables: list[int] = []
         """Of each change its table's number, 0 for the end of a transaction."""
+        self.hosts = [Host(address, number + 1) for number, address in enumerate(ADDRESSES[:hosts])]
+        self._written = self.hosts[0]
 
     def __len__(self) -> int:
         return len(self.tables)
 
     def grow(self) -> None:
-        """Commit a transaction."""
+        """Commit a transaction, if one of the servers can take it."""
+        able = [it for it in self.hosts if self.is_up(it) and it.has == len(self)]
+        if not able:
+            return
+        self._written = self._written if self._written in able else able[0]
         random = self.world.random
         for _ in range(1 + int(random.random() * 4)):
             self.tables.append(1 + (random.random() < 0.5))
         self.tables.append(0)
+        self._written.has = len(self)
+
+    def is_up(self, host: Host) -> bool:
+        """Whether a server answers."""
+        return host.down_until <= self.world.now
+
+    def replicate(self) -> None:
+        """Let the servers that live have all that was written."""
+        for host in self.hosts:
+            if self.is_up(host):
+                host.has = len(self)
 
 
 class Reader:
-    """Fills a ring from a place of the source on."""
+    """Fills a ring from a place of a server of the source on."""
 
-    def __init__(self, source: Source, ring: Ring, start: int) -> None:
+    def __init__(self, source: Source, host: Host, ring: Ring, start: int) -> None:
         self.ring = ring
         self.next = start
+        self.host = host
+        self.is_reading = False
         self._source = source
         self._writer = SegmentWriter(ring.pool)
         self._staging = Staging()
-        self._number = ring.sources.intern(("", SOURCE))
-        self._file = ring.files.intern((FILE, CREATED))
+        self._number = ring.sources.intern(("", host.source))
+        self._file = ring.files.intern((host.file, CREATED))
         for table in TABLES:
             ring.tables.intern(("shop", table))
 
     def read(self, most: int) -> int:
-        """Put so many changes at most, if there is room; return how many."""
-        stop = min(self.next + min(most, RING_SLOTS - len(self.ring)), len(self._source))
+        """Put so many changes at most, if there is room and the server answers; return how many."""
+        has = self.host.has if self._source.is_up(self.host) else self.next
+        stop = min(self.next + min(most, RING_SLOTS - len(self.ring)), has)
         for index in range(self.next, stop):
             table = self._source.tables[index]
             begin = 4 + 10 * index

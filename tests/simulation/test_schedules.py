@@ -4,7 +4,7 @@ import pytest
 
 from tests.effort import times
 from tests.simulation.run import run_many
-from tests.simulation.schedule import STEPS, Schedule
+from tests.simulation.schedule import PAIRED, STEPS, Schedule
 
 
 @pytest.mark.timeout(900)
@@ -14,6 +14,7 @@ def test_what_must_hold_holds_in_random_schedules() -> None:
     assert not result.failures, "\n".join(result.failures[:5])
     assert result.steps >= schedules * STEPS
     assert result.take_overs >= 2 * schedules, "the schedules are too calm to show anything"
+    assert result.switches >= schedules / (4 * PAIRED), "the source is switched too rarely"
 
 
 @pytest.mark.parametrize("seed", range(times(10, 50)))

@@ -1,5 +1,6 @@
 """The simulation can fail: each of these servers has one bug, and some schedule shows it."""
 
+import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,13 +8,15 @@ from typing import Any
 
 import pytest
 
+from sluice.instance.config import InstanceConfig
 from sluice.instance.meta.base import InUse
+from sluice.instance.source import Parser
 from sluice.protocol.errors import SluiceError, StaleSessionError
 from sluice.server.ha.member import Member
 from sluice.server.ha.operations import Action, Ask, Beat, Claim, Done, Operation, Outcome, Seen, Store
 from sluice.store.batch import Batch
 from sluice.store.clients import IDS_PER_EPOCH
-from sluice.store.cursor import Changes
+from sluice.store.cursor import Changes, Cursor
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Ring
 from sluice.store.subscriber import Subscriber
@@ -21,7 +24,7 @@ from tests.simulation.checks import Violation
 from tests.simulation.ensemble import Session
 from tests.simulation.output import Output, Place
 from tests.simulation.schedule import Schedule
-from tests.simulation.server import Server
+from tests.simulation.server import Instance, Meta, Server, Switching, Write
 
 SEEDS = 5000
 """By which each bug has to be found."""
@@ -204,6 +207,79 @@ class KnowsNothingOfALoss(Server):
         return outcome
 
 
+class WritesOfAViewAreNotFenced(Server):
+    """Cursors of a view are written whatever the version of the epoch node of its destination."""
+
+    def _do(self, action: Action) -> None:
+        if isinstance(action, Ask) and isinstance(action.operation, Store) and action.operation.view:
+            action = replace(action, operation=replace(action.operation, version=-1))
+        super()._do(action)
+
+
+class ReadsTheConfiguredSource(Server):
+    """A server that takes over reads the first source, whichever is in use."""
+
+    def remember(self, operation: Operation, outcome: Outcome, zxid: int) -> Outcome:
+        """Forget which source is read."""
+        outcome = super().remember(operation, outcome, zxid)
+        self.chosen = None
+        return outcome
+
+
+class ReadsOnDuringASwitch(Server):
+    """The former source is read until the other one is."""
+
+    class make_switching(Switching):  # noqa: N801
+        async def stop_reading(self, parser: Parser) -> None:
+            pass
+
+
+class SwitchesBeforeThatIsStored(Server):
+    """The other source is read before it is stored that it is in use."""
+
+    class make_switching(Switching):  # noqa: N801
+        def __init__(self, server: Server, instance: Instance) -> None:
+            instance.meta = StoresLater(server, instance, instance.meta.source)
+            super().__init__(server, instance)
+
+
+class StoresLater(Meta):
+    """Does not wait for ZooKeeper."""
+
+    async def keep_source(self, source: InUse, epoch: int) -> None:
+        """Store it, and return at once."""
+        self._server.write(self._instance, Write(Changes({}), epoch, lambda _: None, source=source))
+        self.source = source
+
+
+class GivesUpToStoreASwitch(Server):
+    """A switch whose answer comes late counts as not stored: the former source is read on."""
+
+    class make_switching(Switching):  # noqa: N801
+        def __init__(self, server: Server, instance: Instance) -> None:
+            instance.meta = WaitsForAMoment(server, instance, instance.meta.source)
+            super().__init__(server, instance)
+
+
+class WaitsForAMoment(Meta):
+    """Waits for ZooKeeper no longer than it usually takes."""
+
+    async def keep_source(self, source: InUse, epoch: int) -> None:
+        """Store it, or raise TimeoutError."""
+        await asyncio.wait_for(super().keep_source(source, epoch), 0.1)
+
+
+class GoesOnAtTheEndOfTheOtherSource(Server):
+    """After a switch the other source is read from its end on."""
+
+    class make_switching(Switching):  # noqa: N801
+        async def read_on(
+            self, parser: Parser, config: InstanceConfig, place: Cursor | None, *, is_another: bool
+        ) -> None:
+            host = self.instance.host_of(config)
+            await super().read_on(parser, config, Cursor.at(host.place(host.has)), is_another=is_another)
+
+
 def is_shown(seed: int, server: type[Server]) -> bool:
     """Whether a schedule shows that a server has a bug."""
     try:
@@ -218,20 +294,26 @@ def is_shown(seed: int, server: type[Server]) -> bool:
     [
         (NoEpochCheck, 58),
         (TakeOverBeforeExpiry, 6),
-        (WriteRetriedInNewSession, 35),
+        (WriteRetriedInNewSession, 85),
         (PingsOfFollowersCount, 350),
         (WritesPastItsLease, 71),
         (PersistsMoreThanAcked, 1),
-        (AcceptsAcksOfEarlierEpochs, 162),
+        (AcceptsAcksOfEarlierEpochs, 107),
         (KeepsTheFirstSessionThatComes, 1165),
         (LateGetsTakeBatches, 3),
         (GivesWhatComesAfterAJumpBeforeThatIsStored, 61),
-        (StoresACursorWithoutItsJump, 4),
-        (AcksWhatTheBrokerMayHave, 16),
+        (StoresACursorWithoutItsJump, 18),
+        (AcksWhatTheBrokerMayHave, 12),
         (OvertakesALaterEpoch, 195),
         (ClaimsNoEpoch, 158),
         (ForgetsWhatTheBrokerHas, 1),
         (KnowsNothingOfALoss, 29),
+        (WritesOfAViewAreNotFenced, 1004),
+        (ReadsTheConfiguredSource, 16),
+        (ReadsOnDuringASwitch, 156),
+        (SwitchesBeforeThatIsStored, 40),
+        (GivesUpToStoreASwitch, 44),
+        (GoesOnAtTheEndOfTheOtherSource, 36),
     ],
 )
 def test_a_bug_is_found(server: type[Server], likely: int) -> None:

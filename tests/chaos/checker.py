@@ -50,7 +50,7 @@ LEASE = 2.0
 EXPECTED = re.compile(
     r"^(its log: )?error: .*(cannot log in|broke off|sent nothing|is lost|ended the dump|closed the connection)"
     r"|has purged (the binlog at|transactions that are missing)|Could not find first log file name"
-    r"|the switch to .* is refused"
+    r"|the switch to .* is refused|transactions that were delivered"
     r"|cursors (cannot be|were not) stored"
     r"|the log cannot be written"
     r"|the history of tables in .* cannot be used"
@@ -335,6 +335,7 @@ class Verdict:
     acks: int = 0
     refused: int = 0
     taken_over: int = 0
+    switched: int = 0
     sent: int = 0
     sent_again: int = 0
     skipped: int = 0
@@ -343,7 +344,8 @@ class Verdict:
 
     def __str__(self) -> str:
         return (
-            f"{'FAILED' if self.violations else 'passed'}: {self.faults} faults, {self.taken_over} take-overs;"
+            f"{'FAILED' if self.violations else 'passed'}: {self.faults} faults, {self.taken_over} take-overs,"
+            f" {self.switched} switches of the source;"
             f" {self.numbers} numbers delivered in {self.batches} batches, {self.repeated} of them again,"
             f" {self.skipped} gone with what was purged, {self.read} rows of snapshots; {self.acks} acks,"
             f" {self.refused} late ones refused;"
@@ -365,6 +367,19 @@ def taken_over(server: str, lines: Iterable[Logged]) -> list[TakenOver]:
     return list(found.values())
 
 
+def switches(lines: Iterable[Logged]) -> list[Broken]:
+    """Return when a server has switched destinations to another source, by hand or by itself, by its log."""
+    found: list[Broken] = []
+    begun: dict[str, float] = {}
+    for line in lines:
+        if line.message.startswith("switching from "):
+            begun[line.destination] = line.at
+        elif ", no longer " in line.message and line.destination in begun:
+            ended = line.at + LATENESS  # the stream begins again after that
+            found.append(Broken(begun.pop(line.destination), ended, "switch of the source", line.destination))
+    return found
+
+
 def check_run(folder: Path) -> Verdict:
     """Judge a run by its folder."""
     run = json.loads((folder / "run").read_text())
@@ -375,6 +390,8 @@ def check_run(folder: Path) -> Verdict:
     verdict = Verdict([problem for url, lines in logs.items() for problem in check_log(url, lines)])
     verdict.violations += check_epochs(owners)
     verdict.faults = sum(not isinstance(it, Moved) for it in done)
+    switched = [it for lines in logs.values() for it in switches(lines)]
+    verdict.switched = len(switched)
     verdict.taken_over = len({(it.destination, it.epoch) for it in owners})
     moves = json.loads((folder / "moves").read_text())
     for name, durable in run["promises"].items():
@@ -386,7 +403,7 @@ def check_run(folder: Path) -> Verdict:
             [it for it in owners if it.destination == main],
             [
                 replace(it, last={main: it.last[schema_of(main)]}) if isinstance(it, Purged) else it
-                for it in done
+                for it in (*done, *(it for it in switched if it.target == main))
                 if getattr(it, "name", name) == name
             ],
             durable=durable,

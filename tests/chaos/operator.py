@@ -51,6 +51,8 @@ class Operator(threading.Thread):
         while not self._ended.wait(1.0):
             for destination in (*SHARED, VIEW, LONE):
                 status = self._call("GET", destination, "", quick=True) or {}
+                if "transactions that were delivered" in status.get("error", ""):
+                    self.switch(destination)
                 for client in status.get("clients", ()) if status.get("state") == "running" else ():
                     if client["state"] == "gone" and "purged" in client["error"]:
                         self._move(destination, client["clientId"], client["error"])
@@ -89,6 +91,18 @@ class Operator(threading.Thread):
         """Let a destination read the other source, if that loses nothing."""
         found = self._call("POST", destination, "/source/switch")
         self._report(f"           switch {destination}: {'refused' if found is None else found['source']['address']}")
+
+    def source_of(self, destination: str) -> str:
+        """Return the address of the source that a destination reads; empty when nobody says it."""
+        found = self._call("GET", destination, "", quick=True) or {}
+        return str((found.get("source") or {}).get("address", ""))
+
+    def wait_for_switch(self, destination: str, former: str, seconds: float) -> None:
+        """Wait until a destination reads another source than the former one, or for a time at most."""
+        deadline = time.monotonic() + seconds
+        while (found := self.source_of(destination)) in ("", former) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        self._report(f"           {destination} reads {found}, and has read {former}")
 
     def has_copied(self, destination: str, client_id: str) -> bool:
         """Whether a client has got all rows of its snapshots."""

@@ -22,6 +22,8 @@ TIMEOUT = 2.0
 """Of the servers' sessions with ZooKeeper, seconds."""
 PAUSE = 2.5
 """Seconds between two faults, on average."""
+LOSSES = 20.0
+"""Seconds between two of those that let a destination switch its source by itself, on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +57,16 @@ class Plan:
     """The shared destination whose changes are given only when the log has them (``file``); else it is ``mixed``."""
     gtids: bool
     """Places are kept with the GTIDs of what was executed before them (``gtidon``)."""
+    automatic: str
+    """The shared destination that reads the other source by itself when the one in use does not answer."""
     faults: tuple[Fault, ...]
 
     def __str__(self) -> str:
         return (
             f"seed {self.seed}: {self.kind}, {self.servers} servers, {self.zookeepers} ZooKeeper, cursors of"
             f" {self.period} each period, the log of {self.file} before all clients,"
-            f" {'with' if self.gtids else 'without'} GTIDs, {len(self.faults)} faults in {self.seconds:g} s"
+            f" {'with' if self.gtids else 'without'} GTIDs, {self.automatic} switches by itself,"
+            f" {len(self.faults)} faults in {self.seconds:g} s"
         )
 
 
@@ -116,4 +121,11 @@ def make_plan(seed: int, seconds: float, kind: str = "mariadb118") -> Plan:
         _, name, targets, longest = chance.choices(kinds, weights)[0]
         faults.append(Fault(at, name, chance.choice(targets), longest * chance.random()))
         at += chance.expovariate(1 / PAUSE)
-    return Plan(seed, seconds, kind, len(servers), zookeepers, period, file, gtids, tuple(faults))
+    losses = random.Random(f"{seed} losses")
+    automatic = losses.choice(SHARED)
+    at = losses.uniform(3, 15)
+    while at < seconds:
+        faults.append(Fault(at, "switch by itself", automatic, losses.uniform(8, 12)))
+        at += losses.expovariate(1 / LOSSES)
+    faults.sort(key=lambda it: it.at)
+    return Plan(seed, seconds, kind, len(servers), zookeepers, period, file, gtids, automatic, tuple(faults))

@@ -23,6 +23,7 @@ from tests.chaos.plan import LONE, MAIN, SHARED, TIMEOUT, VIEW, Fault, Plan, nam
 from tests.chaos.sources import PARTS, Numbers, Sources
 from tests.chaos.topics import wait_topic
 from tests.faults.harness import Sluice
+from tests.faults.pair import DETECTING
 from tests.proxy import Proxy
 from tests.servers import Server, ZooKeeper, freeze, nodes
 from tests.servers.kafka import Kafka
@@ -233,6 +234,7 @@ class Run:
                 "canal__instance__standby__address": addresses["second"],
                 "sluice__instance__store__standby": "true",
                 "sluice__instance__meta": "period" if destination == self.plan.period else "zookeeper",
+                **(DETECTING if destination == self.plan.automatic else {}),
             }
         node.sluice.add(destination, self.sources.servers["first"], **settings)
         if destination == MAIN:
@@ -378,6 +380,21 @@ class Run:
 
     def _switch(self, target: str, _: float) -> None:
         self.operator.switch(target)
+
+    def _switch_by_itself(self, target: str, seconds: float) -> None:
+        """Take away the source that a destination reads, until it reads the other one, or for a time at most.
+
+        The one that is written to is killed. What it has not replicated by then it still has when it comes back: so
+        nothing may be lost, and a switch that would lose something has to be refused until then.
+        """
+        in_use = self.operator.source_of(target)
+        proxies = self.nodes["server0"].sources
+        name = next((it for it, proxy in proxies.items() if in_use == f"127.0.0.1:{proxy.port}"), "first")
+        with self._locks[name]:
+            server = self.sources.servers[name]
+            (server.kill if name == "first" else server.stop)()
+            self.operator.wait_for_switch(target, in_use, seconds)
+            server.start()
 
     def _yield(self, target: str, _: float) -> None:
         self.operator.command("yield", target)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.chaos.checker import ClientChecker, check_epochs, check_log, judge_topic, taken_over
+from tests.chaos.checker import LATENESS, ClientChecker, check_epochs, check_log, judge_topic, switches, taken_over
 from tests.chaos.journal import (
     IDS_PER_EPOCH,
     Acked,
@@ -20,7 +20,7 @@ from tests.chaos.journal import (
     Received,
     TakenOver,
 )
-from tests.chaos.plan import LONE, make_plan
+from tests.chaos.plan import LONE, SHARED, make_plan
 from tests.chaos.topics import check_topic
 
 WRITTEN = {"t": list(range(1, 101)), "u": list(range(101, 121))}
@@ -232,6 +232,23 @@ def test_a_seed_stands_for_one_sequence() -> None:
 
 
 NUMBERS = [(number, table) for table, numbers in WRITTEN.items() for number in numbers]
+
+
+def test_a_destination_loses_its_source_for_so_long_that_it_switches_by_itself() -> None:
+    plan = make_plan(7, 180)
+    losses = [it for it in plan.faults if it.kind == "switch by itself"]
+    assert len(losses) >= 5
+    assert {it.target for it in losses} == {plan.automatic} < set(SHARED)
+
+
+def test_switches_of_the_source_are_those_that_a_server_has_logged() -> None:
+    lines = [
+        Logged(1.0, "INFO", "shop", "switching from db1:3306 to db2:3306", is_trace=False),
+        Logged(1.5, "INFO", "depot", "switching from db1:3306 to db2:3306", is_trace=False),
+        Logged(2.0, "ERROR", "depot", "the switch to db2:3306 is refused: no answer", is_trace=False),
+        Logged(3.0, "WARNING", "shop", "reads db2:3306 from here on, no longer db1:3306", is_trace=False),
+    ]
+    assert switches(lines) == [Broken(1.0, 3.0 + LATENESS, "switch of the source", "shop")]
 
 
 class TestTopics:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from ..protocol.errors import UnknownBatchError
+from ..protocol.errors import QuotaExceededError, UnknownBatchError
 from ..protocol.position import Position
 from . import calls
 from .acks import Done
@@ -93,6 +93,9 @@ class Consumer(ABC):
                 batch = self._perform(both)
                 ack.acked = True
                 return batch
+        except QuotaExceededError:  # which says nothing of the ack, that came first
+            ack.acked = True
+            raise
         except Interrupted as failure:
             is_lost = failure.may_be_done
         try:

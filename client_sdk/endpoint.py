@@ -12,6 +12,7 @@ from ..protocol.errors import (
     BadParameterError,
     ConnectionLostError,
     FencedError,
+    QuotaExceededError,
     SluiceError,
     TooManyAttemptsError,
     sentences,
@@ -301,7 +302,7 @@ def error_of(reply: Reply) -> SluiceError:
     advice = ADVICE.get(str(problem["type"]), str(problem.get("advice") or ""))
     message = sentences(str(problem.get("detail") or problem.get("title") or ""), advice)
     kind = ERRORS.get(str(problem["type"]), SluiceError)
-    if issubclass(kind, TooManyAttemptsError):
+    if issubclass(kind, TooManyAttemptsError | QuotaExceededError):
         return kind(message, float(reply.headers.get("retry-after", "0")))
     if issubclass(kind, BadParameterError):
         return kind(message, problem.get("parameter"))

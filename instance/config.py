@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, PrivateAttr, SecretStr, model_validator
 
 from ..protocol.errors import ConfigError, FilterError
+from ..store.allowance import LARGEST, Limits
 from ..store.patience import LOGGED
 from .conditions.masks import Masks
 from .meta import MetaKind
@@ -288,6 +289,14 @@ class InstanceConfig(Settings):
     client_expiry: int = setting("sluice.instance.clientExpiry", 0, ge=0, le=315_360_000, unit="s", of_view=True)
     """Sluice removes a client, with its cursor, after it has made no call for this long. 0 keeps it forever. A client
     can set its own time with `expireAfter` when it subscribes, as `sluice tail` does. A view can have its own."""
+    client_max_rate: int = setting("sluice.client.maxRate", 0, ge=0, le=LARGEST, unit="bytes/s", of_view=True)
+    """How many bytes a second a client gets at most, on average and after a burst of one second. A get waits within its
+    timeout, as if nothing were there. Not for clients of outputs. `sluice limit` sets another [limit](howto/limits.md)
+    for one client. 0 means no limit. A view can have its own."""
+    client_quota: int = setting("sluice.client.quota", 0, ge=0, le=LARGEST, unit="bytes", of_view=True)
+    """How many bytes a client gets in a day, which begins at midnight in UTC. Then Sluice answers with an error until
+    the day has ended. Not for clients of outputs. `sluice limit` sets another quota for one client. 0 means no quota. A
+    view can have its own."""
     max_clients: int = setting("sluice.instance.maxClients", 20_000, ge=1, le=65_536, of_view=True)
     """Maximum number of clients. Clients that are already stored stay, even above the limit. A view can have its
     own."""
@@ -399,6 +408,11 @@ class InstanceConfig(Settings):
         """Seconds between two writes of cursors that no call waits for."""
         milliseconds = self.zookeeper_flush_period if self.meta.is_shared else self.file_flush_period
         return milliseconds / 1000
+
+    @property
+    def client_limits(self) -> Limits:
+        """How much a client without limits of its own may be given."""
+        return Limits(self.client_max_rate, self.client_quota)
 
     @property
     def patience(self) -> float:

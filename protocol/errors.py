@@ -325,6 +325,16 @@ class TooManyAttemptsError(SluiceError):
         self.retry_after = retry_after
 
 
+class QuotaExceededError(SluiceError):
+    """The client was given as much as its quota allows for a day; ``retry_after`` is the number of seconds to wait."""
+
+    type = "quota-exceeded"
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class ConnectionLostError(SluiceError, ConnectionError):
     """The server could not be reached, or the connection broke and the outcome of the call is unknown."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ..instance.serving.serving import moved_now
 from ..protocol.errors import ForbiddenError
+from ..store.allowance import UNLIMITED, Limits
 from ..store.moves import SERVER, By
 from .client_ids import IdRanges, show_ranges
 
@@ -19,6 +20,8 @@ class Caller:
     """Name of its token, which owns the clients that it creates; empty for an administrator."""
     clients: IdRanges | None = None
     """Ids of the clients that it may use; empty: those that its token owns; None: all, but an output's."""
+    limits: Limits = UNLIMITED
+    """How much a client which it creates may be given."""
 
     def names(self, client_id: int) -> bool:
         """Whether its token names the client by its id."""

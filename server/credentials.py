@@ -14,7 +14,7 @@ import pathlib
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -24,6 +24,7 @@ import argon2
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..protocol.errors import ConfigError, UnauthorizedError
+from ..store.allowance import LARGEST
 from .client_ids import FIRST, LAST, IdRanges
 
 TOKEN_PREFIX = "sluice"  # noqa: S105  how a token begins, so that secret scanners find one that leaked
@@ -38,6 +39,7 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
+Limit = Annotated[int, Field(ge=0, le=LARGEST)]
 ClientId = Annotated[int, Field(ge=FIRST, le=LAST)]
 
 
@@ -51,6 +53,12 @@ class Grant(BaseModel):
     clients: tuple[tuple[ClientId, ClientId], ...] | None = None
     """The first and last ids of the clients that may be used; empty: those that the holder has created. None, as for
     tokens of before: all but an output's."""
+
+    max_rate: Limit | None = None
+    """Bytes a second that a client which the holder creates is given at most, 0 for any number; None: the destination's
+    default."""
+    quota: Limit | None = None
+    """Bytes a day, likewise."""
 
     @property
     def is_unlimited(self) -> bool:
@@ -148,9 +156,7 @@ class Credentials:
         token = Token(
             name=name,
             sha256=_digest(secret),
-            scope=grant.scope,
-            destinations=grant.destinations,
-            clients=grant.clients,
+            **{field: getattr(grant, field) for field in Grant.model_fields},
             created=now,
             expires=None if lifetime is None else now + lifetime,
         )
@@ -160,11 +166,11 @@ class Credentials:
             tokens[identity] = token
         return IssuedToken(identity, f"{TOKEN_PREFIX}_{identity}_{secret}", token)
 
-    def limit(self, identity: str, clients: IdRanges) -> Token | None:
-        """Limit a token to clients, as `Grant.clients` has them, and return it; None when there is none."""
+    def limit(self, identity: str, limits: Mapping[str, IdRanges | int]) -> Token | None:
+        """Limit a token, by fields of `Grant`, and return it; None when there is none. What is not given stays."""
         with self._change() as (tokens, _users):
             if identity in tokens:
-                tokens[identity] = tokens[identity].model_copy(update={"clients": clients})
+                tokens[identity] = tokens[identity].model_copy(update=limits)
             return tokens.get(identity)
 
     def revoke(self, identity: str) -> bool:
@@ -228,7 +234,7 @@ class Credentials:
             yield tokens, users
             document = Document(tokens=tokens, users=users)
             with tempfile.NamedTemporaryFile(dir=self.path.parent, delete=False) as file:  # created with mode 0600
-                file.write(document.model_dump_json(indent=1).encode())
+                file.write(document.model_dump_json(indent=1, exclude_none=True).encode())
                 file.flush()
                 os.fsync(file.fileno())
             pathlib.Path(file.name).replace(self.path)

@@ -41,6 +41,16 @@ def holders(destination: DestinationStatus) -> str:
     return f"client {', '.join(map(str, holding))}" if holding else "a client of another view or its main destination"
 
 
+def _limit(client: ClientStatus, now: float) -> str:
+    """Say which limit of a client lets nothing through for now; empty if none."""
+    allowance = client.allowance
+    if allowance.quota and allowance.used_on(now) >= allowance.quota:
+        return f"the client has used up its quota of {allowance.quota} bytes a day"
+    if allowance.until > time.monotonic():
+        return f"the client is limited to {allowance.max_rate} bytes/s"
+    return ""
+
+
 def explain(destination: DestinationStatus, client: ClientStatus, now: float | None = None) -> Explanation:
     """Say what holds a client's changes up: the first thing to look at, not all that there is.
 
@@ -72,6 +82,8 @@ def explain(destination: DestinationStatus, client: ClientStatus, now: float | N
         given = f"{counted(len(client.marks), 'batch', 'batches')} with {counted(client.given.rows, 'row')}"
         later = f"{'at least ' if client.state == 'catching-up' else ''}{counted(client.waiting.rows, 'row')}"
         return Explanation(Stage.CLIENT, f"{given} given and not acked, {later} waiting after")
+    if client.waiting.entries and (limit := _limit(client, now)):
+        return Explanation(Stage.CLIENT, f"{limit}; {counted(client.waiting.rows, 'row')} waiting")
     if client.waiting.entries:
         idle = time.monotonic() - client.last_active
         heard = (

@@ -83,6 +83,9 @@ CLIENT = {
         "client",
     ),
     "client_log_bytes": ("Bytes that the log on disk keeps for the client, which is protected", "client"),
+    "client_limited_seconds": ("Seconds that calls of the client have waited because its rate is limited", "client"),
+    "client_quota_bytes": ("Bytes a day that the client may be given, if it has a quota", "client"),
+    "client_quota_used_bytes": ("Bytes of its quota that the client was given today", "client"),
     "client_batches": ("Batches given to the client, repetitions included", "client"),
     "client_rows": ("Rows given to the client, repetitions included", "client"),
     "client_bytes": ("Bytes of entries given to the client, repetitions included", "client"),
@@ -101,7 +104,15 @@ OUTPUT = {
 """Our metrics of an output; its lag is that of the client that it is."""
 TOTALS = {
     *("source_received_bytes", "source_events", "source_transactions", "source_connections"),
-    *("future_rows", "statement_changes", "ring_blocked_seconds", "client_batches", "client_rows", "client_bytes"),
+    *(
+        "future_rows",
+        "statement_changes",
+        "ring_blocked_seconds",
+        "client_limited_seconds",
+        "client_batches",
+        "client_rows",
+        "client_bytes",
+    ),
     *("output_batches", "output_records", "output_rows", "output_bytes", "output_retries", "output_skipped"),
 }
 """Those that only grow; Prometheus gives their names the suffix ``_total``."""
@@ -366,6 +377,11 @@ class DestinationCollector(Collector):
                 yield "client_lag_transactions", amount.transactions, label, stage
             if threat := status.threats.get(client.client_id):
                 yield "client_purge_seconds", max(0.0, threat.at - now), label
+            if client.allowance.max_rate:
+                yield "client_limited_seconds", client.allowance.seconds, label
+            if client.allowance.quota:
+                yield "client_quota_bytes", client.allowance.quota, label
+                yield "client_quota_used_bytes", client.allowance.used_on(now), label
             batches, rows, size = self._delivered.get((status.destination, client.client_id), (0, 0, 0))
             yield "client_batches", batches, label
             yield "client_rows", rows, label

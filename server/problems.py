@@ -33,6 +33,11 @@ PROBLEM_TYPES: ProblemTypes = {
         403, "Not allowed", "Use a token whose scope, destinations and clients cover the call."
     ),
     errors.TooManyAttemptsError: ProblemType(429, "Too many failed logins", "Wait as long as Retry-After says."),
+    errors.QuotaExceededError: ProblemType(
+        429,
+        "Quota used up",
+        "Ack what you have, and call again after Retry-After; or let an administrator raise it: sluice limit.",
+    ),
     errors.UnknownDestinationError: ProblemType(
         404, "Unknown destination", "GET /v1/destinations lists those configured here."
     ),

@@ -105,6 +105,7 @@ class Admission:
             known.require_free()
         elif output != known.output:
             known.own(output)
+            self._clients.apply_limits(known)
             self._clients.unstored.add(known.client_id)
 
     def release(self, client_id: int) -> str:
@@ -115,5 +116,6 @@ class Admission:
         subscriber = self._clients.find(client_id)
         output = subscriber.output
         subscriber.own("")
+        self._clients.apply_limits(subscriber)
         self._clients.unstored.add(client_id)
         return output

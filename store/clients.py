@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..protocol.errors import NotSubscribedError, UnknownBatchError
 from ..protocol.position import Position
+from .allowance import UNLIMITED, Allowance, Limits
 from .cursor import Changes, Cursor, StoredClient
 from .moves import Gate
 from .resting import Resting
@@ -60,6 +61,8 @@ class Clients:
 
     def __init__(self, retention: Retention, counters: Counters, gate: Gate, number: int) -> None:
         self.track = retention.track
+        self.limits = UNLIMITED
+        """How much a client without limits of its own may be given; an output's may be given anything."""
         self.counters = counters
         self.gate = gate
         self.resting = Resting(self.track)
@@ -96,6 +99,7 @@ class Clients:
 
     def add(self, subscriber: Subscriber) -> Subscriber:
         """Take a client in."""
+        self.apply_limits(subscriber)
         subscriber.tell(self.elsewhere)
         self.subscribers[subscriber.client_id] = subscriber
         self._retention.subscribers[self.key(subscriber.client_id)] = subscriber
@@ -244,6 +248,32 @@ class Clients:
         subscriber = self.find(client_id)
         if subscriber.output:
             subscriber.moved = moved
+            self.unstored.add(client_id)
+
+    # --- how much it may be given ------------------------------------------------------------------------------------
+
+    def limit(self, client_id: int, limits: Limits) -> None:
+        """Let other limits count for a client from here on. Raises NotSubscribedError."""
+        subscriber = self.find(client_id)
+        subscriber.limits = limits
+        self.apply_limits(subscriber)
+        self.unstored.add(client_id)
+
+    def limits_of(self, client_id: int) -> Limits:
+        """Return the limits that a client has of its own. Raises NotSubscribedError."""
+        return self.find(client_id).limits
+
+    def apply_limits(self, subscriber: Subscriber) -> None:
+        """Say which limits count for a client: its own, else the default, which is not for outputs."""
+        subscriber.allowance.limit(subscriber.limits, UNLIMITED if subscriber.output else self.limits)
+
+    def allowance(self, client_id: int) -> Allowance:
+        """Return how much a client may be given. Raises NotSubscribedError."""
+        return self.find(client_id).allowance
+
+    def charge(self, client_id: int, size: int, unix_time: float) -> None:
+        """Count what a client was given. Raises NotSubscribedError."""
+        if self.find(client_id).allowance.charge(size, unix_time):
             self.unstored.add(client_id)
 
     # --- what is stored ----------------------------------------------------------------------------------------------

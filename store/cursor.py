@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from ..protocol.position import Position, file_number
+from .allowance import UNLIMITED, Limits
 from .moves import Move
 
 
@@ -81,6 +82,10 @@ class StoredClient:
     moved: str = ""
     """How its cursor was moved by hand since its ``memory``: another word each time, which begins with the time, ms
     since 1970, and a dash. Empty if it was not."""
+    limits: Limits = UNLIMITED
+    """How much it may be given."""
+    used: str = ""
+    """What it has used of its quota, as `sluice.store.allowance` writes it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from ..protocol.errors import BadPositionError, FilterError, SluiceError, StaleS
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from .admission import Admission
+from .allowance import UNLIMITED, Limits
 from .batch import Batch
 from .client_snapshots import ClientSnapshots
 from .clients import Clients, Counters
@@ -235,6 +236,7 @@ class Cursors:
         protected: bool | None = None,
         output: str = "",
         owner: str | None = None,
+        limits: Limits = UNLIMITED,
         now: float,
         by: By = NOBODY,
     ) -> ClientStatus:
@@ -244,7 +246,8 @@ class Cursors:
         ``start`` is ``earliest`` in ring or log, ``latest``, a place, or a time in ms since 1970, of which the ring has
         all; the time of ``by`` tells whether that is past. ``expire_after`` and ``protected``: see
         `StoredClient`; None leaves them unchanged. ``output`` is the name of the output that owns the client from here
-        on, ``owner`` that of the token; None leaves the latter unchanged.
+        on, ``owner`` that of the token; None leaves the latter unchanged. A new client has the ``limits``; those of a
+        registered one are a matter of `Clients.limit`.
 
         Raises:
             OwnedError: an output owns the client, and somebody else calls.
@@ -253,6 +256,7 @@ class Cursors:
             GoneError: it is before what the ring holds.
             SourceChangedError: it belongs to another source or history.
         """
+        # Long: half of it says what the arguments mean.
         known = self.clients.subscribers.get(client_id)
         if known is not None:
             self.admission.own(known, output)
@@ -284,6 +288,7 @@ class Cursors:
             where=where,
             output=output,
             owner=owner or "",
+            limits=limits,
         )
         subscriber = self.clients.add(Subscriber(stored, wanted, now, state))
         subscriber.resolve(self.track)

@@ -95,6 +95,11 @@ class Ranges:
             self._clients.resting.rouse(client_id)
         return found
 
+    def is_marked(self, client_id: int, from_: Position, to: Position) -> bool:
+        """Return whether a range is in one that a client was given and has not confirmed. Raises NotSubscribedError."""
+        ranges = [mark.range for mark in self._clients.find(client_id).marks.values() if mark.range is not None]
+        return any(Position.parse(it.from_) <= from_ and to <= Position.parse(it.to) for it in ranges)
+
     def read(self, client_id: int, from_: Position, to: Position, *, transactions: bool = True) -> Batch | None:
         """Read a range without a mark, for the subscriber's filter; None when the stream has not reached its end.
 

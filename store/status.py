@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from .allowance import AllowanceStatus
+
 
 @dataclass(frozen=True, slots=True)
 class Lag:
@@ -63,6 +65,8 @@ class ClientStatus:
     """Ids of its snapshots."""
     owner: str
     """Name of the token that has created it; empty if that was an administrator's, or none."""
+    allowance: AllowanceStatus = AllowanceStatus()  # noqa: RUF009  immutable
+    """How much it may be given, and has used of that."""
 
     @property
     def lag(self) -> Lag:

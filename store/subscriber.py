@@ -13,6 +13,7 @@ from ..protocol.errors import (
     UnknownBatchError,
 )
 from ..protocol.position import Position
+from .allowance import Allowance
 from .batch import LateRows
 from .cursor import Cursor, StoredClient, place_of
 from .reading import Mark, Reading, lag
@@ -62,6 +63,9 @@ class Subscriber:
         self.output = stored.output
         self.refused = stored.refused
         self.owner = stored.owner
+        self.limits = stored.limits
+        self.allowance = Allowance(stored.used)
+        """Unlimited until `Cursors` has said what counts."""
         self.session: str | None = None
         self._elsewhere: set[int] = set()
         self._goes_back = False  # it needs the ring from its durable cursor on, as long as that has room
@@ -417,7 +421,10 @@ class Subscriber:
         """Return the subscription as it is to be stored."""
         more = self.expire_after, tuple(self.late), self.memory, self.snapshots.stored(), self.protected
         owners = self.output, self.refused, self.owner
-        return StoredClient(self.client_id, self.filter, self.cursor, *more, self.where, *owners, self.moved)
+        used = self.allowance.stored()
+        return StoredClient(
+            self.client_id, self.filter, self.cursor, *more, self.where, *owners, self.moved, self.limits, used
+        )
 
     def _after_readers(self, stream: Stream) -> Lag:
         """Return how much the destination's ring holds of what comes after what its reader has read so far.
@@ -465,6 +472,7 @@ class Subscriber:
             late=len(self.late),
             snapshots=[it.snapshot_id for it in self.snapshots.all],
             owner=self.owner,
+            allowance=self.allowance.status(),
         )
 
 

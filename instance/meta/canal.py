@@ -9,6 +9,7 @@ from typing import Any
 
 from ...protocol.errors import BadPositionError, ConfigError
 from ...protocol.position import Position
+from ...store.allowance import Limits, parse_limit, parse_used
 from ...store.cursor import Cursor, StoredClient, split_memory
 from ...store.moves import MOST_MOVES, Move
 from ...store.snapshot import Snapshots
@@ -80,7 +81,8 @@ def client_keys(client: StoredClient) -> dict[str, str]:
     protect = {"protect": "true"} if client.protected else {}
     where = {"where": client.where} if client.where else {}
     owner = {"owner": client.owner} if client.owner else {}
-    more = expiry | late | memory | moved | snapshots | protect | where | owner | owner_keys(client)
+    limits = limit_keys(client)
+    more = expiry | late | memory | moved | snapshots | protect | where | owner | owner_keys(client) | limits
     return more | (our_keys(client.cursor) if client.cursor is not None else {})
 
 
@@ -108,6 +110,19 @@ def read_memory(ours: dict[str, str]) -> tuple[str, str]:
 def read_snapshots(ours: dict[str, str]) -> str:
     """Read which snapshots a client is to be given. Raises one of `MALFORMED` if they are something else."""
     return Snapshots(str(ours.get("snapshots", ""))).stored()
+
+
+def limit_keys(client: StoredClient) -> dict[str, str]:
+    """Return our keys that say how much a client may be given, and what it has used of that."""
+    limits = {"maxRate": client.limits.max_rate, "quota": client.limits.quota}
+    used = {"used": client.used} if client.used else {}
+    return {key: str(value) for key, value in limits.items() if value is not None} | used
+
+
+def read_limits(ours: dict[str, str]) -> tuple[Limits, str]:
+    """Read how much a client may be given. Raises one of `MALFORMED` if that is something else."""
+    rate, quota = (parse_limit(ours[key]) if key in ours else None for key in ("maxRate", "quota"))
+    return Limits(rate, quota), parse_used(ours.get("used", ""))
 
 
 def read_protection(ours: dict[str, str]) -> bool:

@@ -39,6 +39,7 @@ from .canal import (
     read_cursor,
     read_expiry,
     read_late,
+    read_limits,
     read_memory,
     read_moves,
     read_owner,
@@ -254,4 +255,5 @@ def read_client(data: dict[str, Any]) -> StoredClient:
     memory, moved = read_memory(ours)
     more = read_expiry(ours), read_late(ours), memory, read_snapshots(ours), read_protection(ours)
     owners = *read_owner(ours), read_token(ours)
-    return StoredClient(int(identity["clientId"]), text, cursor, *more, read_where(ours), *owners, moved)
+    client_id, where, limits = int(identity["clientId"]), read_where(ours), read_limits(ours)
+    return StoredClient(client_id, text, cursor, *more, where, *owners, moved, *limits)

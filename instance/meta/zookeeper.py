@@ -39,6 +39,7 @@ from .canal import (
     read_cursor,
     read_expiry,
     read_late,
+    read_limits,
     read_memory,
     read_moves,
     read_owner,
@@ -350,7 +351,7 @@ class ZooKeeperClients:
                 ours, cursor, address = json.loads(self._own["settings"].get(client_id) or b"{}"), None, None
             memory, moved = read_memory(ours)
             more = read_expiry(ours), read_late(ours), memory, read_snapshots(ours), read_protection(ours)
-            client = StoredClient(client_id, wanted, cursor, *more, *owned, moved)
+            client = StoredClient(client_id, wanted, cursor, *more, *owned, moved, *read_limits(ours))
         except MALFORMED as error:
             what = "is not a cursor" if has_cursor else "does not hold what a client is subscribed with"
             raise ConfigError(

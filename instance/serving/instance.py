@@ -77,6 +77,7 @@ class Instance(Main):
             keeps=bool(config.others),
             gate=self.gate,
         )
+        self.cursors.clients.limits = config.client_limits
         self.cursors.admission.texts = config.shared_filter or config.passes_texts(self._filter)
         self._commits = Commits(self.cursors.clients)
         self.catch_up = CatchUp(config, self._make_feed, self._tend)

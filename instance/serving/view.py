@@ -130,6 +130,7 @@ class View(Serving):
             passes=None if self._filter.passes_all else self._filter,
             gate=self.gate,
         )
+        self.cursors.clients.limits = self.config.client_limits
         self.cursors.admission.texts = self.config.main.passes_texts(self._filter)
         self._commits = Commits(self.cursors.clients)
         self._restore()

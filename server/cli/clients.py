@@ -4,13 +4,14 @@ import contextlib
 import json
 import time
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from rich.table import Table
 from rich.text import Text
 
+from ...protocol.errors import ConfigError
 from ..wording import counted, duration
-from .common import NO, add_client, add_command, add_server, out, remote_of
+from .common import NO, add_client, add_command, add_server, amount, out, remote_of
 from .remote import Remote
 from .status import show_all, summarize
 
@@ -87,6 +88,25 @@ def _add_commands_about_clients(commands: Any) -> None:
     add_client(protect)
     protect.add_argument("--off", action="store_true", help="stop protecting the client")
     add_server(protect)
+    _add_limit_command(commands)
+
+
+def _add_limit_command(commands: Any) -> None:
+    limit = add_command(
+        commands,
+        "limit",
+        limit_command,
+        "limit how much a client gets",
+        "Limit how many bytes a second, or a day, a client gets. 0 stands for any number, and default for what the\n"
+        "configuration says (sluice.client.maxRate, sluice.client.quota). An option that is missing changes nothing.\n"
+        "A client above its rate waits. A client that has used up its quota gets an error until midnight in UTC.",
+        "sluice limit example 1001 --max-rate 1048576",
+        "sluice limit example 1001 --quota 10737418240 --max-rate default",
+    )
+    add_client(limit)
+    limit.add_argument("--max-rate", type=_limit, metavar="BYTES", help="bytes a second, 0, or default")
+    limit.add_argument("--quota", type=_limit, metavar="BYTES", help="bytes a day, 0, or default")
+    add_server(limit)
 
 
 def _add_commands_about_batches(commands: Any) -> None:
@@ -198,6 +218,24 @@ def protect_command(options: Any) -> int:
     remote_of(options).client_call(options.destination, options.client, "protect", {}, {"protect": not options.off})
     what = "keeps only what its limits allow" if options.off else "keeps what it needs"
     out.print(f"client {options.client}: the log {what}")
+    return 0
+
+
+def _limit(text: str) -> int | Literal["default"]:
+    """Read a limit of a client of the command line."""
+    return "default" if text == "default" else amount(text)
+
+
+def limit_command(options: Any) -> int:
+    """Limit how much a client gets."""
+    given = {"maxRate": options.max_rate, "quota": options.quota}
+    body = {name: None if it == "default" else it for name, it in given.items() if it is not None}
+    if not body:
+        raise ConfigError("nothing to change: give --max-rate, --quota, or both")
+    view = remote_of(options).client_call(options.destination, options.client, "limit", {}, body).json()
+    rate = f"{view['maxRate']} bytes/s" if view["maxRate"] else "any number of bytes a second"
+    quota = f"{view['quota']} bytes a day" if view["quota"] else "any number of bytes a day"
+    out.print(f"client {options.client} gets at most {rate}, {quota}")
     return 0
 
 

@@ -17,7 +17,7 @@ MODULES = {
     "serve": ("serve",),
     "check": ("check",),
     "tail": ("tail",),
-    "clients": ("status", "clients", "ack", "rollback", "skip", "seek", "protect", "unsubscribe"),
+    "clients": ("status", "clients", "ack", "rollback", "skip", "seek", "protect", "limit", "unsubscribe"),
     "snapshot": ("snapshot",),
     "filters": ("filter",),
     "verify": ("verify",),

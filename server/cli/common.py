@@ -114,6 +114,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def amount(text: str) -> int:
+    """Read a number from 0 up."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 up")
+    return int(text)
+
+
 def setting(text: str) -> tuple[str, str]:
     """Read a name and its value."""
     name, equals, value = text.partition("=")

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...protocol.errors import ConfigError
 from ..config import Configuration
-from .common import add_command, add_conf, add_group, log, out, positive
+from .common import add_command, add_conf, add_group, amount, log, out, positive
 
 if TYPE_CHECKING:
     from ..client_ids import IdRanges
@@ -55,12 +55,14 @@ def _add_token_commands(commands: Any) -> None:
         tokens,
         "limit",
         token_limit_command,
-        "limit a token to its clients",
+        "limit a token to its clients, and what these get",
         "Limit a token to the given clients, or to those that it has created. A token from an earlier version,\n"
         "which names no clients, may use all except those of outputs until you limit it. A client that a token\n"
-        "creates is always its own.",
+        "creates is always its own. With --max-rate or --quota alone, only the limits of clients change that it\n"
+        "creates from then on; sluice limit changes those of a client that exists.",
         "sluice token limit 0123456789ab",
         "sluice token limit 0123456789ab --clients 1000-1099,2001",
+        "sluice token limit 0123456789ab --max-rate 1048576",
     )
     limit.add_argument("id", metavar="ID", help="id of the token, as sluice token list shows it")
     _choosing_clients(limit)
@@ -121,6 +123,8 @@ def _choosing_clients(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--clients", type=client_ids, metavar="IDS", help="may use these clients (default: those that it creates)"
     )
+    command.add_argument("--max-rate", type=amount, metavar="BYTES", help="bytes a second for a client that it creates")
+    command.add_argument("--quota", type=amount, metavar="BYTES", help="bytes a day for a client that it creates")
 
 
 def client_ids(text: str) -> "IdRanges":
@@ -153,7 +157,8 @@ def token_list_command(options: Any) -> int:
         expires = f"{token.expires:%Y-%m-%d %H:%M}" if token.expires else "never"
         names = ", ".join(token.destinations)
         created = f"{token.created:%Y-%m-%d %H:%M}"
-        listing.add_row(identity, Text(token.name), token.scope, names, _clients(token), created, expires)
+        clients = _clients(token) + _limits(token)
+        listing.add_row(identity, Text(token.name), token.scope, names, clients, created, expires)
     out.print(listing if listing.row_count else "no tokens; make one with sluice token create")
     return 0
 
@@ -166,10 +171,13 @@ def token_limit_command(options: Any) -> int:
     known = credentials.tokens.get(options.id)
     if known is not None and known.scope is Scope.ADMIN:
         raise ConfigError(f"token {options.id!r} is an administrator's, who may use every client: revoke it instead")
-    token = credentials.limit(options.id, options.clients or ())
+    limits = {name: it for name, it in (("max_rate", options.max_rate), ("quota", options.quota)) if it is not None}
+    if options.clients or not limits:
+        limits["clients"] = options.clients or ()
+    token = credentials.limit(options.id, limits)
     if token is None:
         raise ConfigError(f"there is no token {options.id!r}; sluice token list shows the ids")
-    out.print(Text(f"{options.id} ({token.name}) may use of the clients: {_clients(token)}"))
+    out.print(Text(f"{options.id} ({token.name}) may use of the clients: {_clients(token)}{_limits(token)}"))
     return 0
 
 
@@ -209,7 +217,7 @@ def user_list_command(options: Any) -> int:
     for title in ("name", "scope", "destinations", "clients"):
         listing.add_column(title, overflow="fold")
     for name, user in _credentials(_configuration(options)).users.items():
-        listing.add_row(Text(name), user.scope, ", ".join(user.destinations), _clients(user))
+        listing.add_row(Text(name), user.scope, ", ".join(user.destinations), _clients(user) + _limits(user))
     out.print(listing if listing.row_count else "no users; add one with sluice user set")
     return 0
 
@@ -219,9 +227,12 @@ def _granted(options: Any) -> "Grant":
 
     destinations = tuple(options.destination or ("*",))
     if not options.admin:
-        return Grant(destinations=destinations, clients=options.clients or ())
+        limits = {"max_rate": options.max_rate, "quota": options.quota}
+        return Grant(destinations=destinations, clients=options.clients or (), **limits)
     if options.clients:
         raise ConfigError("an administrator may use every client: give --clients or --admin, not both")
+    if options.max_rate is not None or options.quota is not None:
+        raise ConfigError("an administrator sets limits, and has none: give --max-rate and --quota without --admin")
     return Grant(scope=Scope.ADMIN, destinations=destinations)
 
 
@@ -234,6 +245,13 @@ def _clients(grant: "Grant") -> str:
     if grant.clients is None:
         return "all but an output's"
     return show_ranges(grant.clients) or "its own"
+
+
+def _limits(grant: "Grant") -> str:
+    """Say how much the clients get that a holder creates; empty if the destination says that."""
+    rate = [] if grant.max_rate is None else [f"{grant.max_rate or 'any number of'} bytes/s"]
+    quota = [] if grant.quota is None else [f"{grant.quota or 'any number of'} bytes a day"]
+    return f", each at most {' and '.join(rate + quota)}" if rate or quota else ""
 
 
 def _configuration(options: Any) -> Configuration:

@@ -144,6 +144,12 @@ def _show_state(out: Console, destination: dict[str, Any]) -> None:
         out.print(Text(f"  view   of {destination['route']}, whose source, ring and log it shares"))
 
 
+def _limits(client: dict[str, Any]) -> list[str]:
+    """Say how much a client may get."""
+    rate = [f"{client['maxRate']} bytes/s"] if client["maxRate"] else []
+    return rate + ([f"{client['quotaUsed']} of {client['quota']} bytes of today"] if client["quota"] else [])
+
+
 def show(out: Console, destination: dict[str, Any]) -> None:
     """Print where a destination and its clients stand."""
     _show_state(out, destination)
@@ -171,6 +177,7 @@ def show(out: Console, destination: dict[str, Any]) -> None:
             "cursor": client["position"],
             "filter": client["filter"],
             "log": "what it needs stays, beyond the limits (sluice protect)" if client["protected"] else "",
+            "limit": ", ".join(_limits(client)),
             "owner": client["owner"] and f"token {client['owner']}",
             "batches": ", ".join(map(str, client["marks"])),
         }

@@ -1,8 +1,9 @@
 """Canal's calls: subscribe, get, ack, rollback."""
 
+import math
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...instance.config import BatchMode, InstanceConfig
 from ...instance.serving.serving import Serving, compile_where
@@ -16,6 +17,7 @@ from ...protocol.errors import (
     SourceChangedError,
 )
 from ...protocol.position import Position
+from ...store.allowance import Limits
 from ...store.batch import Batch
 from ...store.cursor import Cursor, StoredClient
 from ...store.moves import By, Move
@@ -120,6 +122,7 @@ class Calls(Destinations):
             protected=protected,
             output=output,
             owner=who.token if is_new or who.names(client_id) else None,
+            limits=who.limits,
             now=time.monotonic(),
             by=by_caller(),
         )
@@ -161,6 +164,19 @@ class Calls(Destinations):
         instance.cursors.protect(client_id, protected=protected, now=time.monotonic())
         await instance.flush()
         await self.audit(destination, "protection" if protected else "end of protection", client_id)
+
+    async def limit(self, destination: str, client_id: int, limits: Mapping[str, int | None]) -> None:
+        """Let a client be given so many bytes a second, or a day, at most; durably.
+
+        ``limits`` has fields of `Limits`; what it lacks stays. Raises NotSubscribedError and ForbiddenError.
+        """
+        instance = self._admit_by_hand(destination, client_id)
+        before = instance.cursors.clients.limits_of(client_id)
+        after = before._replace(**limits)
+        instance.cursors.clients.limit(client_id, after)
+        instance.wake()
+        await instance.flush()
+        await self.audit(destination, "limit", client_id, before=_limit_text(before), after=_limit_text(after))
 
     async def seek(
         self,
@@ -328,7 +344,9 @@ class Calls(Destinations):
 
     def check(self, destination: str, client_id: int, session: str | None = None) -> None:
         """Raise what a get would raise."""
-        self._admit(destination, client_id, "getWithoutAck", session).cursors.clients.check(client_id, session)
+        clients = self._admit(destination, client_id, "getWithoutAck", session).cursors.clients
+        clients.check(client_id, session)
+        clients.allowance(client_id).require_quota(client_id, unix_time())
 
     def outstanding(self, destination: str, client_id: int) -> int:
         """Return how many batches a client was given and has not acked; raises as `status`."""
@@ -374,6 +392,7 @@ class Calls(Destinations):
             NotSubscribedError: the client has not subscribed.
             OwnedError: an output owns it, and somebody else calls.
             StaleSessionError: a newer session took over.
+            QuotaExceededError: it was given as much as its quota of the day allows.
             GoneError: its cursor is older than what is stored.
             PurgedError: the source no longer has what comes next.
             ReshapedError: nor has the log, and the source would give something else than was delivered.
@@ -393,6 +412,8 @@ class Calls(Destinations):
         while True:
             instance.check_running()
             cursors.clients.check(client_id, session)
+            allowance = cursors.clients.allowance(client_id)
+            allowance.require_quota(client_id, unix_time())
             now = time.monotonic()
             ready = True
             if full_entries or full_bytes:
@@ -403,17 +424,20 @@ class Calls(Destinations):
                 if found and linger is not None and patience == deadline:
                     patience = min(deadline, now + linger)
             if ready or now >= patience:
-                batch = cursors.get(
-                    client_id,
-                    now=time.monotonic(),
-                    max_entries=entries,
-                    max_bytes=max_bytes or 0,
-                    memory_limit=memory_limit,
-                    ddl_isolation=config.get_ddl_isolation,
-                    content=content,
-                    session=session,
-                )
+                allowed, batch = allowance.allowed(now), None
+                if allowed != 0:
+                    batch = cursors.get(
+                        client_id,
+                        now=time.monotonic(),
+                        max_entries=entries,
+                        max_bytes=min(max_bytes or allowed, allowed) if allowed else max_bytes or 0,
+                        memory_limit=memory_limit,
+                        ddl_isolation=config.get_ddl_isolation,
+                        content=content,
+                        session=session,
+                    )
                 if batch is not None:
+                    cursors.clients.charge(client_id, batch.bytes, unix_time())
                     if batch.snapshot:
                         instance.tend_snapshots()
                     return batch
@@ -423,7 +447,7 @@ class Calls(Destinations):
                 until = max(deadline, begun + FIRST_DATA) if waits else deadline
                 if now >= until:
                     return EMPTY
-                await instance.wait(until - now, client_id)
+                await instance.wait(min(until - now, allowance.wait(now) or math.inf), client_id)
             else:
                 await instance.wait(patience - now, client_id)
 
@@ -551,6 +575,17 @@ class Calls(Destinations):
         instance.wake_concerned()
         if forgotten := before - instance.cursors.clients.outstanding(client_id):
             await self.audit(destination, "rollback", client_id, detail=f"{forgotten} outstanding batches")
+
+
+def unix_time() -> float:
+    """Return the time that quotas are for: its days are those of people."""
+    return time.time()  # noqa: TID251  a quota is for a day
+
+
+def _limit_text(limits: Limits) -> str:
+    """Name the limits of a client for the list of changes."""
+    rate, quota = ("default" if it is None else str(it) for it in limits)
+    return f"{rate} bytes/s and {quota} bytes a day"
 
 
 def _limits(config: InstanceConfig, units: int, max_entries: int) -> tuple[int, int]:

@@ -3,16 +3,17 @@
 import asyncio
 import functools
 import logging
+import math
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ...instance.serving.serving import Serving
-from ...protocol.errors import BadPositionError, GoneError, SourceChangedError, SourceError
+from ...protocol.errors import BadPositionError, BusyError, GoneError, SourceChangedError, SourceError
 from ...protocol.position import Position
 from ...store.batch import UNMARKED, Batch, Part, Range, RangeLimits, join_parts
-from .calls import LONGEST_REREAD
+from .calls import LONGEST_REREAD, unix_time
 from .destinations import Destinations
 
 T = TypeVar("T")
@@ -69,6 +70,7 @@ class Ranges(Destinations):
             OwnedError: an output owns it, and somebody else calls.
             GapError: the client is to be told of a gap, which a range cannot.
             StaleSessionError: a newer session took over.
+            QuotaExceededError: the client was given as much as its quota of the day allows.
             GoneError: the position is older than what is stored.
             PurgedError: the source no longer has what follows it.
             ReshapedError: nor has the log, and the source would give something else than was delivered.
@@ -87,19 +89,15 @@ class Ranges(Destinations):
         deadline = time.monotonic() + (timeout or 0)
         while True:
             instance.check_running()
-            remaining = deadline - time.monotonic()
-            try:
-                found = instance.cursors.ranges.mark(
-                    client_id,
-                    begin,
-                    limits,
-                    now=time.monotonic(),
-                    final=remaining <= 0,
-                    transactions=not instance.config.filter_transaction_entry,
-                    session=session,
-                )
-            except GoneError as error:
-                found = await self._old_range(instance, client_id, begin, limits, error)
+            allowance = instance.cursors.clients.allowance(client_id)
+            allowance.require_quota(client_id, unix_time())
+            now = time.monotonic()
+            remaining = deadline - now
+            found = None
+            if allowance.allowed(now) != 0:
+                found = await self._mark(instance, client_id, begin, limits, session, final=remaining <= 0)
+            elif remaining <= 0:
+                found = Range(-1, str(begin), str(begin), 0, 0, 0, partial=False, reached=False)
             if found is None or not (found.entries or found.reached):
                 instance.check_stream(client_id)
                 if changed is not None:
@@ -108,15 +106,47 @@ class Ranges(Destinations):
                 if not limits.until and latest:
                     found = replace(found, reached=Position.parse(found.to) >= Position.parse(latest))
                 return RangeStatus(found, latest, instance.cursors.status(client_id).acked)
-            await instance.wait(remaining)
+            await instance.wait(min(remaining, allowance.wait(now) or math.inf))
+
+    async def _mark(
+        self,
+        instance: Serving,
+        client_id: int,
+        begin: Position,
+        limits: RangeLimits,
+        session: str | None,
+        *,
+        final: bool,
+    ) -> Range | None:
+        """Mark a range, which counts as given from then on; the same range counts once."""
+        cursors = instance.cursors
+        next_id = cursors.counters.next_id
+        try:
+            found = cursors.ranges.mark(
+                client_id,
+                begin,
+                limits,
+                now=time.monotonic(),
+                final=final,
+                transactions=not instance.config.filter_transaction_entry,
+                session=session,
+            )
+        except GoneError as error:
+            return await self._old_range(instance, client_id, begin, limits, error)
+        if found is not None and found.batch_id >= next_id:
+            cursors.clients.charge(client_id, found.bytes, unix_time())
+        return found
 
     async def rows(self, destination: str, client_id: int, from_: str, to: str) -> AsyncGenerator[Batch]:
         """Yield what is between two positions, as often as asked; no cursor moves.
 
         What the ring has comes as one batch. The rest is read from the source again, by a catch-up reader, and comes in
-        pieces, as does what the ring has only in part.
+        pieces, as does what the ring has only in part. A marked range counts as given already; any other counts when it
+        is read, and waits for the rate of the client.
 
         Raises:
+            QuotaExceededError: the client was given as much as its quota of the day allows.
+            BusyError: its rate lets nothing through for now.
             BadPositionError: a text is not a position, or the range ends before it begins, or beyond the stream's end.
             NotSubscribedError: the client has not subscribed.
             OwnedError: an output owns it, and somebody else calls.
@@ -128,14 +158,22 @@ class Ranges(Destinations):
         instance = self._admit(destination, client_id, "rows")
         begin, end = Position.parse(from_), Position.parse(to)
         transactions = not instance.config.filter_transaction_entry
+        clients = instance.cursors.clients
+        is_charged = instance.cursors.ranges.is_marked(client_id, begin, end)
+        if not is_charged:
+            await self._wait_for_rate(instance, client_id)
         read = functools.partial(instance.cursors.ranges.read, client_id, begin, end, transactions=transactions)
         batch = await self._when_read(instance, client_id, end, read)
         if batch is not None:
+            if not is_charged:
+                clients.charge(client_id, batch.bytes, unix_time())
             yield batch
             return
-        async with instance.catch_up.open_range(begin, end, instance.cursors.clients.wanted(client_id)) as opened:
+        async with instance.catch_up.open_range(begin, end, clients.wanted(client_id)) as opened:
             async for chunk in opened.chunks(transactions=transactions):
-                instance.cursors.clients.hear(client_id, time.monotonic())
+                clients.hear(client_id, time.monotonic())
+                if not is_charged:
+                    clients.charge(client_id, chunk.bytes, unix_time())
                 piece_end = to if opened.place >= end else str(opened.place)
                 yield Batch(
                     batch_id=UNMARKED,
@@ -149,6 +187,24 @@ class Ranges(Destinations):
                     positions=chunk.positions,
                 )
                 from_ = piece_end
+
+    async def _wait_for_rate(self, instance: Serving, client_id: int) -> None:
+        """Wait until a client may be given something. Raises QuotaExceededError and BusyError."""
+        deadline = time.monotonic() + LONGEST_REREAD
+        while True:
+            allowance = instance.cursors.clients.allowance(client_id)
+            allowance.require_quota(client_id, unix_time())
+            now = time.monotonic()
+            if allowance.allowed(now) != 0:
+                return
+            wait = allowance.wait(now)
+            if now + wait > deadline:
+                raise BusyError(
+                    f"client {client_id} is limited to {allowance.max_rate} bytes/s, and was given so much that nothing"
+                    f" follows for {wait:.0f} s"
+                )
+            await asyncio.sleep(wait)
+            instance.check_running()
 
     async def splits(self, destination: str, client_id: int, from_: str, to: str, parts: int) -> list[Part]:
         """Cut a range into at most so many parts of about equal bytes, one after the other; raises as `rows`."""

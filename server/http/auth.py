@@ -20,6 +20,7 @@ from ...protocol.errors import (
     TooManyAttemptsError,
     UnauthorizedError,
 )
+from ...store.allowance import Limits
 from ..caller import Caller, caller
 from ..credentials import Credentials, Grant, IssuedToken, Scope, Token
 from ..logins import LoginLimiter, network_of
@@ -134,7 +135,7 @@ def _caller(grant: Grant, client: tuple[str, int] | None) -> Caller:
     name = f"token {grant.name}" if isinstance(grant, Token) else "no token"
     name = name if client is None else f"{name}, {client[0]}"
     if isinstance(grant, Token) and grant.scope is not Scope.ADMIN:
-        return Caller(name, grant.name, grant.clients)
+        return Caller(name, grant.name, grant.clients, Limits(grant.max_rate, grant.quota))
     return Caller(name)
 
 

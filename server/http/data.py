@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 from ...protocol.errors import DestinationStoppedError
 from ...protocol.formats import JSON, NDJSON
 from ...protocol.formats.format import Format
+from ...store.allowance import LARGEST
 from ...store.batch import Batch
 from ...store.snapshot import Selection
 from ..embedded import EmbeddedServer
@@ -220,6 +221,33 @@ class Protection(BaseModel):
     )
 
 
+class ClientLimits(BaseModel):
+    """How much a client may be given. What is not in the body stays."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"maxRate": 1048576}]})
+
+    maxRate: int | None = Field(  # noqa: N815
+        default=None,
+        ge=0,
+        le=LARGEST,
+        strict=True,
+        description="Bytes a second at most, 0 for any number; null: as `sluice.client.maxRate` says.",
+    )
+    quota: int | None = Field(
+        default=None,
+        ge=0,
+        le=LARGEST,
+        strict=True,
+        description="Bytes a day at most, 0 for any number; null: as `sluice.client.quota` says.",
+    )
+
+    @model_validator(mode="after")
+    def _any(self) -> "ClientLimits":
+        if not self.model_fields_set:
+            raise ValueError("give maxRate, quota, or both")
+        return self
+
+
 class Seek(BaseModel):
     """Where a cursor is moved."""
 
@@ -314,6 +342,16 @@ async def protect(context: Ctx, destination: Destination, client_id: ClientId, b
     What has to stay free on the disk ranks above that: then the source waits.
     """
     await context.embedded.protect(destination, client_id, protected=body.protect)
+    return _view(context, destination, client_id)
+
+
+@router.post("/limit", operation_id="limitClient", summary="Limit how much the client gets")
+async def limit(context: Ctx, destination: Destination, client_id: ClientId, body: ClientLimits) -> ClientView:
+    """Let the client get so many bytes a second, or a day, at most. It counts from the next batch on."""
+    given = {"max_rate": body.maxRate, "quota": body.quota}
+    names = {"max_rate": "maxRate", "quota": "quota"}
+    wanted = {field: it for field, it in given.items() if names[field] in body.model_fields_set}
+    await context.embedded.limit(destination, client_id, wanted)
     return _view(context, destination, client_id)
 
 

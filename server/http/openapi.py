@@ -48,6 +48,7 @@ OF_CLIENTS: Collection[Error] = (
     errors.PurgedError,
     errors.ReshapedError,
     errors.NotStoredError,
+    errors.QuotaExceededError,
 )
 OF_SNAPSHOTS: Collection[Error] = (errors.UnknownSnapshotError,)
 OF_OPERATIONS: dict[str, Collection[Error]] = {

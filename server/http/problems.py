@@ -75,7 +75,7 @@ def problem(error: errors.SluiceError) -> ProblemResponse:
     headers = {}
     if isinstance(error, errors.UnauthorizedError):
         headers["www-authenticate"] = 'Bearer realm="sluice"'
-    elif isinstance(error, errors.TooManyAttemptsError):
+    elif isinstance(error, errors.TooManyAttemptsError | errors.QuotaExceededError):
         headers["retry-after"] = str(math.ceil(error.retry_after))
     elif isinstance(error, errors.DestinationStoppedError):
         headers["retry-after"] = str(RETRY_STOPPED)

@@ -60,6 +60,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "pauseSnapshot": Right.CLIENT,
     "resumeSnapshot": Right.CLIENT,
     "cancelSnapshot": Right.CLIENT,
+    "limitClient": Right.ADMIN,
     "startDestination": Right.ADMIN,
     "stopDestination": Right.ADMIN,
     "switchSource": Right.ADMIN,

@@ -84,6 +84,12 @@ class ClientView(View):
         description="Warning that the source or the log may soon delete what is at the cursor; empty if not."
     )
     protected: bool = Field(description="Whether the log on disk keeps what it still needs, beyond its limits.")
+    max_rate: int = Field(description="Bytes a second that it gets at most; 0 for any number.")
+    quota: int = Field(description="Bytes a day, in UTC, that it gets at most; 0 for any number.")
+    quota_used: int = Field(description="Bytes that it got today, as far as a quota counts them.")
+    limited_seconds: float = Field(
+        description="For how long its rate has kept calls waiting since the destination was started on this server."
+    )
     lag: LagView
 
     @classmethod
@@ -107,6 +113,10 @@ class ClientView(View):
             idle=time.monotonic() - status.last_active,
             called=status.called,
             protected=status.protected,
+            max_rate=status.allowance.max_rate,
+            quota=status.allowance.quota,
+            quota_used=status.allowance.used_on(time.time()),  # noqa: TID251  shown
+            limited_seconds=status.allowance.seconds,
             owner=status.owner,
             threat=threat.text if (threat := destination.threats.get(status.client_id)) else "",
             lag=LagView(

@@ -16,6 +16,7 @@ from sluice.protocol.errors import ConfigError
 from sluice.protocol.paths import epoch_node
 from sluice.protocol.position import Position
 from sluice.server.ha.zookeeper import ZooKeeperSession
+from sluice.store.allowance import Limits
 from sluice.store.cursor import Changes, Cursor, StoredClient
 from sluice.store.moves import Move, Reason
 from tests.integration.test_zookeeper import session
@@ -82,7 +83,17 @@ async def test_jumps_are_read_again_and_outlive_their_client(zk: ZooKeeperSessio
 async def test_what_is_written_is_read_again(zk: ZooKeeperSession, name: str) -> None:
     without_cursor, expiring = (
         StoredClient(-5, where="shop.orders: total > 10"),
-        StoredClient(1002, "", CURSOR, expire_after=600, memory='{"shop": "an id"}', moved="12-ab", protected=True),
+        StoredClient(
+            1002,
+            "",
+            CURSOR,
+            expire_after=600,
+            memory='{"shop": "an id"}',
+            moved="12-ab",
+            protected=True,
+            limits=Limits(0, 5),
+            used="7:8",
+        ),
     )
     store = clients(zk, name)
     assert await store.load() == ()
@@ -99,7 +110,7 @@ async def test_what_a_client_without_a_cursor_is_subscribed_with_has_a_node_unti
 ) -> None:
     store = clients(zk, name)
     await store.load()
-    without = StoredClient(1001, "", None, expire_after=600, memory='{"shop": "an id"}', protected=True)
+    without = StoredClient(1001, "", None, 600, memory='{"shop": "an id"}', protected=True, limits=Limits(1000, None))
     for client in (without, replace(without, memory=""), replace(without, cursor=CURSOR)):
         await store.store(0, Changes({1001: client}), None)
         assert await clients(zk, name).load() == (client,)

@@ -1,6 +1,7 @@
 """The embedded server: waiting for batches, sessions, durable acks, and what a restart keeps."""
 
 import asyncio
+import contextlib
 import errno
 import json
 import math
@@ -233,6 +234,37 @@ async def test_get_returns_at_once_what_is_there(setup: Setup) -> None:
     batch = await setup.server.get_without_ack(NAME, CLIENT)
     assert entries(batch.slices) == [b"begin", b"one", b"end"]
     assert (batch.entries, batch.rows) == (3, 1)
+
+
+async def test_a_limited_client_holds_a_full_ring_no_longer_than_a_slow_one(setup: Setup) -> None:
+    setup.change(detach_after=1, memory_buffer_size=8)
+    await setup.server.stop(NAME)
+    await setup.server.start(NAME)
+    for client_id in (CLIENT, 1002):
+        await setup.server.subscribe(NAME, client_id)
+    await setup.server.limit(NAME, CLIENT, {"max_rate": 1})
+
+    def write_all() -> None:
+        for _ in range(9):
+            setup.parser.write(b"x" * 1000)
+
+    writing = asyncio.create_task(asyncio.to_thread(write_all))
+
+    async def state_while_the_other_reads() -> str:
+        batch = await setup.server.get_without_ack(NAME, 1002, timeout=0.1)
+        if batch.batch_id > 0:
+            await setup.server.ack(NAME, 1002, batch_id=batch.batch_id)
+        with contextlib.suppress(GoneError):
+            limited = await setup.server.get_without_ack(NAME, CLIENT, timeout=0.1)
+            if limited.batch_id > 0:
+                await setup.server.ack(NAME, CLIENT, batch_id=limited.batch_id)
+        return setup.server.status(NAME, CLIENT).state
+
+    async with asyncio.timeout(60):
+        while not writing.done():
+            state = await state_while_the_other_reads()
+        await writing
+    assert state == "gone"
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["told by a put", "found by a look each second"])

@@ -10,6 +10,7 @@ from sluice.instance.sources.mysql.parser import Parser
 from sluice.instance.status import ParserStatus
 from sluice.server.embedded.destinations import DestinationStatus
 from sluice.server.lag import Stage, explain
+from sluice.store.allowance import AllowanceStatus
 from sluice.store.ring import Ring
 from sluice.store.status import NO_LAG, ClientStatus, Lag
 
@@ -65,6 +66,16 @@ def test_a_source_that_cannot_be_read_comes_first() -> None:
     found = explain(destination(state="error", error="no route to host"), client(waiting=AMOUNT), NOW)
     assert found.stage == Stage.SOURCE
     assert "no route to host" in found.text
+
+
+def test_a_quota_that_is_used_up_holds_the_changes_up_on_its_day() -> None:
+    used = AllowanceStatus(quota=100, used=100, day=int(NOW // 86_400))
+    found = explain(destination(), client(waiting=AMOUNT, allowance=used), NOW)
+    assert (found.stage, found.text.partition(";")[0]) == (
+        Stage.CLIENT,
+        "the client has used up its quota of 100 bytes a day",
+    )
+    assert "waiting for the client" in explain(destination(), client(waiting=AMOUNT, allowance=used), NOW + 86_400).text
 
 
 @pytest.mark.parametrize("pending", [NO_LAG, AMOUNT])

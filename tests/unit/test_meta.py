@@ -26,6 +26,7 @@ from sluice.instance.meta.nodes import NodeError
 from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.protocol.errors import ConfigError
 from sluice.protocol.position import Position
+from sluice.store.allowance import Limits
 from sluice.store.cursor import Changes, Cursor, StoredClient
 from sluice.store.moves import Move, Reason
 
@@ -91,6 +92,8 @@ async def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         refused="2026-01-01T00:00:00+00:00 rollback",
         owner="billing",
         late=("101/binlog.000007@1700000000:4:1", "101/binlog.000007@1700000000:4:2"),
+        limits=Limits(1000, 0),
+        used="20000:77",
     )
     async with opened(tmp_path) as (store, epoch, clients):
         assert (epoch, clients) == (1, [])
@@ -120,6 +123,19 @@ async def test_a_move_by_hand_that_an_earlier_version_has_stored_is_read(
     path(tmp_path).write_text(f'{{"clientDatas":[{client}],"destination":"example","sluice":{{"epoch":1}}}}')
     async with opened(tmp_path) as (_, _, [found]):
         assert (found.memory, found.moved) == expected
+
+
+@pytest.mark.parametrize(("key", "value"), [("maxRate", "-1"), ("quota", "1" * 30), ("used", "77"), ("used", "1:x")])
+async def test_limits_that_make_no_sense_are_refused(tmp_path: Path, key: str, value: str) -> None:
+    limited = StoredClient(1001, limits=Limits(1000, 2000), used="20000:77")
+    async with opened(tmp_path) as (store, epoch, _):
+        await store.write(Changes({1001: limited}), epoch)
+    data = json.loads(path(tmp_path).read_text())
+    data["clientDatas"][0]["sluice"][key] = value
+    path(tmp_path).write_text(json.dumps(data))
+    with pytest.raises(ConfigError, match="is not a file of subscriptions"):
+        async with opened(tmp_path):
+            pass
 
 
 async def test_epoch_is_durable_before_the_first_batch(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ STATUSES = {
     "unauthorized": 401,
     "forbidden": 403,
     "too-many-attempts": 429,
+    "quota-exceeded": 429,
 }
 
 ERRORS = [
@@ -71,7 +72,8 @@ ERRORS = [
 
 
 def make(kind: type[errors.SluiceError]) -> errors.SluiceError:
-    return kind("what was wrong", 2.5) if issubclass(kind, errors.TooManyAttemptsError) else kind("what was wrong")
+    waits = issubclass(kind, errors.TooManyAttemptsError | errors.QuotaExceededError)
+    return kind("what was wrong", 2.5) if waits else kind("what was wrong")
 
 
 def test_types_and_statuses_are_stable() -> None:

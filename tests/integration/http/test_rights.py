@@ -31,6 +31,7 @@ REACHED: Final[Mapping[str, set[str]]] = {
 }
 BY_HAND: Final = {
     "protect",
+    "limitClient",
     "seek",
     "skip",
     "confirmGaps",
@@ -45,6 +46,7 @@ OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
     "createToken": {"json": {"user": "nobody", "password": "wrong"}},
     "getTable": {"params": {"filter": ""}},
     "protect": {"json": {"protect": False}},
+    "limitClient": {"json": {"maxRate": 0}},
     "ack": {"json": {"batchId": 1}},
     "seek": {"json": {"start": "earliest"}},
     "skip": {"json": {"position": POSITION}},

@@ -432,6 +432,11 @@ class InstanceConfig(Settings):
         return 0.0 if self.store == "file" else 1.0
 
     @property
+    def history_folder(self) -> Path:
+        """Where the history of the tables is, if the source has one."""
+        return self.file_data_dir / self.destination
+
+    @property
     def log_folder(self) -> Path:
         """Where the log on disk is."""
         return (self.store_dir or self.file_data_dir) / self.destination / "log"

@@ -30,6 +30,7 @@ MODULES = {
     "credentials": ("token", "user"),
     "cluster": ("yield", "rebalance"),
     "restore": ("cluster",),
+    "backup": ("backup", "restore"),
     "migrate": ("migrate",),
     "spark": ("spark",),
     "tidb": ("tidb",),

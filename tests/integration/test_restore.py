@@ -356,6 +356,27 @@ async def test_the_command_leaves_what_may_be_newer_unless_it_is_told_otherwise(
     assert read_epoch(empty.get(epoch_node(NAME))[0], NAME) > raised
 
 
+async def test_a_backup_of_cursors_in_zookeeper_is_written_back_to_one_that_has_lost_all(
+    zookeeper: ZooKeeper, empty: KazooClient, tmp_path: Path
+) -> None:
+    folder = conf(tmp_path, zookeeper)
+    empty.create(epoch_node(NAME), epoch_data(6), makepath=True)
+    async with session(zookeeper) as zk:
+        await ZooKeeperClients(zk, NAME, ADDRESS).store(0, Changes({1001: CLIENT, 1002: OTHER}, {1002: [GAP]}), None)
+
+    async def run(*arguments: str) -> str:
+        done = await asyncio.to_thread(commands.run, *arguments, "--conf", str(folder), check=True)
+        return done.stdout
+
+    file, then = str(tmp_path / "backup.tar"), f"write the cursors to ZooKeeper: sluice cluster restore {NAME} --conf"
+    assert f"client 1001  {CURSOR.position}" in await run("backup", "--to", file)
+    empty.delete("/otter", recursive=True)
+    assert then in await run("restore", "--from", file)
+    assert "2 clients written to ZooKeeper" in await run("cluster", "restore", "--yes")
+    assert await clients_of(zookeeper) == {1001: CLIENT, 1002: OTHER}
+    assert read_epoch(empty.get(epoch_node(NAME))[0], NAME) > 6
+
+
 @pytest.mark.extended
 async def test_the_command_writes_nothing_where_another_server_has_newer_cursors_or_is_told_to_discard(
     zookeeper: ZooKeeper, empty: KazooClient, tmp_path: Path

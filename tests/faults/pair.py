@@ -56,6 +56,7 @@ class Pair:
     def replicate(self, replica: Server, source: Server, after: str = "@@gtid_binlog_pos") -> None:
         """Let a server execute what another writes; MariaDB after a GTID, whatever it has itself."""
         mode = "SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1"
+        more = "" if source.mariadb or source.name in OLD else ", SOURCE_RETRY_COUNT = 86400"  # else it gives up soon
         if source.mariadb:
             mode = "MASTER_USE_GTID = slave_pos"
         elif not self.gtids:
@@ -68,7 +69,8 @@ class Pair:
         self.run(
             replica,
             f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{source.host}', SOURCE_PORT = {source.port},"
-            f" SOURCE_USER = '{source.user}', SOURCE_PASSWORD = '{source.password}', SOURCE_CONNECT_RETRY = 1, {mode}",
+            f" SOURCE_USER = '{source.user}', SOURCE_PASSWORD = '{source.password}', SOURCE_CONNECT_RETRY = 1,"
+            f" {mode}{more}",
         )
         self.run(replica, "START REPLICA")
 

@@ -128,11 +128,13 @@ class Registry:
             self._wake.clear()
 
     def _new_client(self) -> KazooClient:
-        return KazooClient(
+        client = KazooClient(
             self.hosts,
             timeout=self._timeout,
             connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": 1.0, "ignore_expire": False},
         )
+        reject_foreign_answers(client)
+        return client
 
     def _replace_if_it_went_back(self) -> None:
         """Begin a new session if ZooKeeper is without transactions that the old one has seen: it would be refused."""
@@ -255,6 +257,23 @@ class Registry:
             if self.seen == before:
                 return
         self._hear()
+
+
+def reject_foreign_answers(client: KazooClient) -> None:
+    """Let kazoo drop a connection on which an answer belongs to no call, or to another one than the oldest.
+
+    By itself it raises RuntimeError, which ends its thread: it would never connect again. Dropped, the session goes
+    on, and the calls under way end with ConnectionLoss.
+    """
+    read = client._connection._read_response  # noqa: SLF001
+
+    def reading(header: Any, *rest: Any) -> Any:
+        pending = client._pending  # noqa: SLF001
+        if not pending or pending[0][2] != header.xid:
+            raise kazoo.ConnectionDropped(f"the answer {header.xid} is not that to the oldest call")
+        return read(header, *rest)
+
+    client._connection._read_response = reading  # noqa: SLF001
 
 
 def _end(client: KazooClient) -> None:

@@ -1,4 +1,4 @@
-"""A session with ZooKeeper for asyncio. The only module that knows kazoo, which runs in threads of its own."""
+"""A session with ZooKeeper for asyncio. The server's only module that knows kazoo, which runs in threads of its own."""
 
 import asyncio
 import contextlib
@@ -11,6 +11,7 @@ from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient, KazooState
 from kazoo.protocol.serialization import Connect
 
+from ...client_sdk.zookeeper import reject_foreign_answers
 from ...instance.meta.nodes import (
     BadVersionError,
     Check,
@@ -94,6 +95,7 @@ class ZooKeeperSession:
                 self._note(answer[0].time_out / 1000, answer[0].session_id)
             return answer
 
+        reject_foreign_answers(self._client)
         self._client.handler.create_connection = connecting
         self._client._connection._invoke = invoking  # noqa: SLF001
         self._client.add_listener(self._state_changed)

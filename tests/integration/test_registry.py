@@ -5,6 +5,7 @@ import threading
 
 from sluice.client_sdk.zookeeper import Registry
 from sluice.protocol.paths import SERVERS
+from tests.proxy import Proxy
 from tests.servers import ZooKeeper, nodes
 from tests.waiting import eventually
 
@@ -52,3 +53,17 @@ def test_it_goes_on_when_zookeeper_comes_back_without_its_data() -> None:
             assert registry.seen.servers == (url,)
         finally:
             registry.close()
+
+
+def test_it_goes_on_after_an_answer_to_another_call(zookeeper: ZooKeeper) -> None:
+    with Proxy(("127.0.0.1", zookeeper.servers[0].port)) as proxy, nodes(zookeeper.hosts) as zk:
+        zk.create(f"{SERVERS}/10.0.0.3:11111", json.dumps({"url": "http://10.0.0.3:11112"}).encode(), makepath=True)
+        registry = Registry(f"127.0.0.1:{proxy.port}", "confused", None, 4.0, lambda: None)
+        proxy.damage((3).to_bytes(4, "big"))  # the number of the third call, in its answer
+        registry.start()
+        try:
+            eventually(lambda: "http://10.0.0.3:11112" in registry.seen.servers)
+            assert proxy.damages == 1
+        finally:
+            registry.close()
+            zk.delete(f"{SERVERS}/10.0.0.3:11111")

@@ -201,6 +201,21 @@ async def test_connection_that_breaks_before_the_answer_leaves_the_outcome_unkno
                 await asyncio.wait_for(creating, 10)
 
 
+async def test_an_answer_to_another_call_costs_the_connection_and_not_the_session(
+    zookeeper: ZooKeeper, path: str
+) -> None:
+    with Proxy(("127.0.0.1", zookeeper.servers[0].port)) as proxy:
+        async with session(proxy) as zk:
+            await zk.create(path)
+            before = zk.session_id
+            proxy.damage((2).to_bytes(4, "big"))  # the number of the second call, in its answer
+            with pytest.raises(UnknownOutcomeError, match="was lost"):
+                await zk.find(path)
+            assert proxy.damages == 1
+            assert await zk.find(path) is not None
+            assert (zk.session_id, zk.over) == (before, False)
+
+
 async def test_call_without_a_connection_waits_for_one(path: str) -> None:
     with ZooKeeper() as zookeeper:
         connected: asyncio.Queue[bool] = asyncio.Queue()

@@ -152,7 +152,7 @@ class InstanceConfig(Settings):
     source: Annotated[str, BeforeValidator(lower)] = setting("sluice.instance.source", "mysql")
     """Kind of the source. `mysql` is MySQL or MariaDB, `files` is a folder with their [binlog
     files](howto/files.md), `kafka` is a topic with [TiDB's changes](tidb.md). Each kind has its
-    own settings, listed below under its own heading."""
+    own settings, listed below under its own heading. An [installed package](howto/plugins.md) can bring other kinds."""
 
     route: str = setting("sluice.instance.route", "", pattern=f"^(?:{DESTINATION_NAME})?$", of_view=True)
     """Name of another destination. This destination is then a [view](howto/views.md) of it, and Sluice reads the source

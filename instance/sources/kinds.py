@@ -7,10 +7,16 @@ from ..config import InstanceConfig
 from .files.config import FilesConfig
 from .kafka.config import KafkaConfig
 from .mysql.config import MysqlConfig
+from .plugin.config import config_of as open_config
 
 CONFIGS: Final[Mapping[str, type[InstanceConfig]]] = {
     "files": FilesConfig,
     "kafka": KafkaConfig,
     "mysql": MysqlConfig,
 }
-"""What `sluice.instance.source` can be, each with the settings that a destination then has."""
+"""What `sluice.instance.source` can be, each with the settings that a destination then has; packages bring others."""
+
+
+def config_of(name: str) -> type[InstanceConfig]:
+    """Return the settings of a kind, Sluice's own or that of another package. Raises ConfigError."""
+    return CONFIGS[name] if name in CONFIGS else open_config(name)

@@ -19,6 +19,9 @@ from .mysql.config import MysqlConfig
 from .mysql.examination import Examination
 from .mysql.history.archive import Archive
 from .mysql.parser import Parser
+from .plugin.config import PluginConfig
+from .plugin.examination import PluginExamination
+from .plugin.parser import PluginParser
 
 T = TypeVar("T")
 
@@ -46,11 +49,13 @@ PARSERS: Final[Mapping[type[InstanceConfig], Callable[..., source.Parser]]] = {
     MysqlConfig: Parser,
     FilesConfig: FilesParser,
     KafkaConfig: _of_kafka("parser", "KafkaParser"),
+    PluginConfig: PluginParser,
 }
 EXAMINATIONS: Final[Mapping[type[InstanceConfig], Callable[[Any], source.Examination]]] = {
     MysqlConfig: Examination,
     FilesConfig: FilesExamination,
     KafkaConfig: _of_kafka("examination", "KafkaExamination"),
+    PluginConfig: PluginExamination,
 }
 ARCHIVES: Final[Mapping[type[InstanceConfig], Callable[[Any], source.SchemaArchive]]] = {
     MysqlConfig: Archive,
@@ -70,7 +75,7 @@ def make_parser(
     stop: Position | None = None,
 ) -> source.Parser:
     """Make the parser of a destination: see `sluice.instance.source.ParserFactory`."""
-    make = PARSERS[type(config)]
+    make = PARSERS[_kind(config)]
     return make(config, ring, start=start, later=later, on_begin=on_begin, on_state=on_state, epoch=epoch, stop=stop)
 
 
@@ -87,11 +92,15 @@ def archive(config: InstanceConfig) -> source.SchemaArchive:
     return _part(ARCHIVES, config)(config.main)
 
 
+def _kind(config: InstanceConfig) -> type[InstanceConfig]:
+    return PluginConfig if isinstance(config, PluginConfig) else type(config)
+
+
 def _part(parts: Mapping[type[InstanceConfig], T], config: InstanceConfig) -> T:
-    if type(config) not in parts:
-        kinds = " or ".join(it.source_title for it in parts)
+    if _kind(config) not in parts:
+        kinds = " or ".join(it.source_title for it in parts if it.source_title)
         raise ConfigError(
             f"{config.destination}: {config.source_title} as a source cannot be asked this, only {kinds} can"
             f" (sluice.instance.source = {config.source})"
         )
-    return parts[type(config)]
+    return parts[_kind(config)]

@@ -16,6 +16,7 @@ MODULES = {
     "init": ("init",),
     "serve": ("serve",),
     "check": ("check",),
+    "plugins": ("plugins",),
     "tail": ("tail",),
     "clients": ("status", "clients", "ack", "rollback", "skip", "seek", "protect", "limit", "unsubscribe"),
     "snapshot": ("snapshot",),

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ...instance.config import DESTINATION_NAME, InstanceConfig
+from ...instance.plugins import PluginError
 from ...instance.properties import Lookup, Property, read_properties
 from ...instance.settings import Settings
-from ...instance.sources.kinds import CONFIGS
+from ...instance.sources.kinds import CONFIGS, config_of
 from ...protocol.errors import ConfigError, FencedError, FilterError, UnknownDestinationError
 from ..front import FrontConfig
 from ..fronts import FRONTS
@@ -125,14 +126,15 @@ class Configuration:
     def check(self) -> None:
         """Read all destinations to start. Raises one ConfigError with all mistakes.
 
-        A destination that Canal could serve and Sluice cannot keeps no other from it.
+        A destination that Canal could serve and Sluice cannot keeps no other from it, nor does a package that is to
+        bring a kind of source, output or form.
         """
         mistakes = []
         for destination in self.destinations():
             try:
                 self.instance(destination)
                 self.outputs(destination)
-            except UnsupportedError:
+            except (UnsupportedError, PluginError):
                 continue  # the others can start; that this one cannot is said then
             except ConfigError as error:
                 mistakes += [f"{destination}: {line}" for line in str(error).splitlines()]
@@ -238,8 +240,9 @@ class Configuration:
     def outputs(self, destination: str) -> list[Output]:
         """Read the outputs of a destination. Raises ConfigError for a mistake in any of them."""
         outputs = self.outputs_as_found(destination)
-        if mistakes := [it.mistake for it in outputs if it.mistake]:
-            raise ConfigError("\n".join(mistakes))
+        if wrong := [it for it in outputs if it.mistake]:
+            kind = PluginError if all(it.lacks_plugin for it in wrong) else ConfigError
+            raise kind("\n".join(it.mistake for it in wrong))
         return outputs
 
     def outputs_as_found(self, destination: str) -> list[Output]:
@@ -304,7 +307,7 @@ def _checked(output: Output) -> Output:
     try:
         complaints(output)
     except ConfigError as error:
-        return replace(output, mistake=str(error))
+        return replace(output, mistake=str(error), lacks_plugin=isinstance(error, PluginError))
     return output
 
 
@@ -325,9 +328,12 @@ def kind_of(lookup: Lookup) -> type[InstanceConfig]:
     default = Property(InstanceConfig.model_fields["source"].default, "default")
     given = lookup((SOURCE_KEY,)).get(SOURCE_KEY, default)
     name = given.value.lower() or default.value
-    if name not in CONFIGS:
-        raise ConfigError(f"{given.origin}: {SOURCE_KEY}: has to be {' or '.join(map(repr, CONFIGS))}")
-    return CONFIGS[name]
+    try:
+        return config_of(name)
+    except ConfigError as error:
+        own = " or ".join(map(repr, CONFIGS))
+        where = f"{given.origin}: {SOURCE_KEY}"
+        raise type(error)(f"{where}: has to be {own}, or what a package brings: {error}") from None
 
 
 def _hide_secrets(settings: Settings) -> None:

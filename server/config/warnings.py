@@ -13,6 +13,7 @@ from ...protocol.errors import ConfigError
 from ..canal_keys import may_be_a_mistake, why_without_effect
 from ..outputs.configured import RENAMED, possible, takes
 from ..outputs.registry import complaints
+from ..outputs.settings import Output
 from ..outputs.target import Complaints
 from .folder import MAIN_FILE, SOURCE_KEY, Configuration, kind_of
 from .keys import INSTANCE_KEYS, KEYS, SERVER_KEYS
@@ -28,11 +29,12 @@ OTHER_VARIABLES = frozenset({"SLUICE_CONF", "SLUICE_MYSQL", "SLUICE_TOKEN", "SLU
 def understood(configuration: Configuration) -> dict[str, list[str]]:
     """Return the keys of each file that have an effect and a value."""
     own = [file for file in map(configuration.instance_file, configuration.destinations()) if file.is_file()]
-    outputs = _output_names(configuration)
+    outputs = {it.name for it in _outputs(configuration)}
+    keys = {*KEYS, *_keys_of_sources(configuration)}
     found: dict[str, list[str]] = defaultdict(list)
     for properties in (configuration.properties, *map(read_properties, own)):
         for key, item in properties.items():
-            if item.value and (key in KEYS or BEAN_KEY.fullmatch(key) or _is_of_outputs(configuration, key, outputs)):
+            if item.value and (key in keys or BEAN_KEY.fullmatch(key) or _is_of_outputs(configuration, key, outputs)):
                 found[item.origin.rpartition(":")[0]].append(key)
     return dict(found)
 
@@ -45,10 +47,11 @@ def find_warnings(configuration: Configuration) -> list[str]:
             files[destination] = read_properties(configuration.instance_file(destination))
     values = [item.value for properties in files.values() for item in properties.values()]
     referred = {key for value in values for key in PLACEHOLDER.findall(value)}
-    outputs = _output_names(configuration)
+    found = _outputs(configuration)
+    outputs, of_sources = {it.name for it in found}, _keys_of_sources(configuration)
     without_effect: list[tuple[str, Property]] = []
     warnings = []
-    known = {*KEYS, *(RENAMED if configuration.queue else ())}
+    known = {*KEYS, *of_sources, *(RENAMED if configuration.queue else ())}
     for name, properties in files.items():
         others = {
             key: item
@@ -59,13 +62,13 @@ def find_warnings(configuration: Configuration) -> list[str]:
         mistakes = {key: nearest(key, known, ALIKE) for key in sorted(doubtful)}
         without_effect += ((key, item) for key, item in others.items() if not mistakes.get(key))
         warnings += [f"{others[key].origin}: {unknown(key, [it])}" for key, it in mistakes.items() if it]
-        warnings += _unknown(configuration, others, name)
+        warnings += _unknown(configuration, others, name, {*INSTANCE_KEYS, *of_sources})
     return [
         *missing(configuration),
         *_without_effect(without_effect),
         *warnings,
         *itertools.chain(*of_outputs(configuration)),
-        *_variables(configuration.environ, possible(outputs)),
+        *_variables(configuration.environ, possible(outputs, found) | of_sources),
         *itertools.chain(*(front.warnings() for front in configuration.fronts)),
         *_unreachable(configuration),
         *_ambiguous_zones(configuration),
@@ -73,9 +76,13 @@ def find_warnings(configuration: Configuration) -> list[str]:
     ]
 
 
-def _unknown(configuration: Configuration, properties: Mapping[str, Property], destination: str | None) -> list[str]:
-    """Name the keys without effect in the file of a destination; None stands for the main file."""
-    in_effect: Collection[str] = INSTANCE_KEYS
+def _unknown(
+    configuration: Configuration,
+    properties: Mapping[str, Property],
+    destination: str | None,
+    in_effect: Collection[str],
+) -> list[str]:
+    """Name the keys without effect in the file of a destination; None: in the main file, where these have one."""
     if destination is not None:
         with contextlib.suppress(ConfigError):  # it is not started then
             in_effect = kind_of(configuration.lookup(destination)).fields_by_key()
@@ -127,13 +134,22 @@ def _is_of_outputs(configuration: Configuration, key: str, names: Collection[str
     return takes(key, queue=configuration.queue) and (configuration.queue or key.startswith("sluice.") or bool(names))
 
 
-def _output_names(configuration: Configuration) -> set[str]:
-    """Return the names of all outputs; what each destination has is read and checked for it."""
-    names: set[str] = set()
+def _outputs(configuration: Configuration) -> list[Output]:
+    """Return all outputs; what each destination has is read and checked for it."""
+    found: list[Output] = []
     for destination in configuration.destinations():
         with contextlib.suppress(ConfigError):  # it is not started then
-            names.update(it.name for it in configuration.outputs(destination))
-    return names
+            found += configuration.outputs(destination)
+    return found
+
+
+def _keys_of_sources(configuration: Configuration) -> set[str]:
+    """Return the keys of the kinds of sources that destinations have, also of those of other packages."""
+    keys: set[str] = set()
+    for destination in configuration.destinations():
+        with contextlib.suppress(ConfigError):  # it is not started then
+            keys.update(kind_of(configuration.lookup(destination)).fields_by_key())
+    return keys
 
 
 def _unreachable(configuration: Configuration) -> list[str]:

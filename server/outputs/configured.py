@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from ...instance.config import InstanceConfig
+from ...instance.plugins import PluginError
 from ...instance.properties import Lookup, Property, unknown
 from ...instance.sink.filters import TableFilter
 from ...protocol.errors import ConfigError, FilterError
-from .registry import KINDS
+from .registry import KINDS, kind_of
 from .settings import PLACE, PREFIX, Output, OutputNames, OutputSettings
 
 CANALS: Final = "mq"
@@ -81,9 +82,10 @@ def with_same_client(output: Output, other: str) -> Output:
     return replace(output.of_client(None), mistake=mistake)
 
 
-def possible(names: Iterable[str]) -> set[str]:
-    """Return the keys that outputs of these names have, so far as they are known by name."""
-    keys = {*OutputNames.fields_by_key(), *RENAMED}
+def possible(names: Iterable[str], outputs: Iterable[Output] = ()) -> set[str]:
+    """Return the keys that outputs of these names have, so far as they are known by name, and those of ``outputs``."""
+    keys = {key.replace(PLACE, it.name) for it in outputs for key in it.settings.fields_by_key()}
+    keys |= {*OutputNames.fields_by_key(), *RENAMED}
     for kind, found in KINDS.items():
         keys |= {f"{kind}.{it}" for it in found.library}
         for name in names:
@@ -117,7 +119,7 @@ def _read(lookup: Lookup, name: str, instance: InstanceConfig, folder: Path, *, 
         complete = _complete(output, found, lookup)
         _check_filter(complete, instance)
     except ConfigError as error:
-        return replace(output, mistake=str(error))
+        return replace(output, mistake=str(error), lacks_plugin=isinstance(error, PluginError))
     return complete
 
 
@@ -143,15 +145,22 @@ def _usable(found: Mapping[str, Property], folder: Path) -> OutputSettings:
     return OutputSettings.fill(usable, folder)
 
 
-def _complete(output: Output, found: Mapping[str, Property], lookup: Lookup) -> Output:
+def _complete(output: Output, found: dict[str, Property], lookup: Lookup) -> Output:
     """Return an output with all of its settings. Raises ConfigError for a mistake."""
     name, folder, own = output.name, output.folder, f"{PREFIX}{output.name}."
     if not NAME.fullmatch(name):
         raise ConfigError(f"sluice.outputs: {name[:200]!r} is not a name: letters, digits, '_' and '-'")
     type_ = found.get("type", Property("kafka", "")).value
-    kind = KINDS.get(type_)
-    if kind is None:
-        raise ConfigError(f"{found['type'].origin}: {own}type has to be {' or '.join(KINDS)}")
+    try:
+        kind = kind_of(type_)
+    except ConfigError as error:
+        raise type(error)(
+            f"{found['type'].origin}: {own}type has to be {' or '.join(KINDS)}, or what a package brings: {error}"
+        ) from None
+    known = kind.settings.fields_by_key()
+    # The environment may have keys of a kind that is known only now.
+    given = lookup(key.replace(PLACE, name) for key in known)
+    found = {key.removeprefix(own): item for key, item in given.items()} | found
     prefix = f"{type_}."
     library = {
         key.removeprefix(prefix): item
@@ -159,7 +168,6 @@ def _complete(output: Output, found: Mapping[str, Property], lookup: Lookup) -> 
         if key.startswith(prefix)
     }
     library |= {key.removeprefix(prefix): item for key, item in found.items() if key.startswith(prefix)}
-    known = kind.settings.fields_by_key()
     properties = {f"{PREFIX}{PLACE}.{key}": item for key, item in found.items()}
     try:
         settings: OutputSettings = kind.settings.fill(properties, folder)

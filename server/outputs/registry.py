@@ -53,7 +53,15 @@ class Making(Protocol):
 KINDS: Mapping[str, Kind] = {
     "kafka": Kind(KafkaSettings, "kafka", kafka_names()),
 }
-"""By what `sluice.output.<name>.type` is set to."""
+"""Sluice's own, by what `sluice.output.<name>.type` is set to."""
+
+
+def kind_of(name: str) -> Kind:
+    """Return a kind of outputs, Sluice's own or that of another package. Raises ConfigError."""
+    if name in KINDS:
+        return KINDS[name]
+    module: Any = importlib.import_module(".plugin.kind", __package__)  # compiled code, which a configuration may need
+    return Kind(module.kind_of(name).settings, "plugin")
 
 
 def complaints(output: Output) -> Complaints:
@@ -91,7 +99,7 @@ def examine(output: Output, report: Report) -> None:
 def _module(output: Output, name: str) -> Any:
     kind = output.settings.type
     try:
-        return importlib.import_module(f".{KINDS[kind].folder}.{name}", __package__)
+        return importlib.import_module(f".{kind_of(kind).folder}.{name}", __package__)
     except ImportError as error:
         raise ConfigError(
             f"{output} needs a library that is not installed: pip install 'sluice-cdc[{kind}]' ({error})"

@@ -113,9 +113,7 @@ class Router:
     def route(self, schema: str, table: str) -> Route:
         """Find where the changes of a table go; both names are empty for a statement of none."""
         topic = self._topic(schema, table)
-        number = self._numbers.setdefault(topic, len(self.topics))
-        if number == len(self.topics):
-            self.topics.append(topic)
+        number = self._number(topic)
         if not self._hashes:
             return Route(number, self._rules.partition, self._rules.partition)
         name = f"{schema}.{table}"
@@ -127,6 +125,18 @@ class Router:
             return Route(number, hash_partition(java_hash(table), size), 0)
         seed = java_hash(schema) if self._rules.database_hash else 0
         return Route(number, 0, 0, size, rule.columns, seed)
+
+    def number(self, topic: str) -> int:
+        """Return the number of a topic that is named; empty is the default."""
+        if topic and not _TOPIC.fullmatch(topic):
+            self.wrong[topic] = f"no topic can be called {topic[:300]!r}, as the form does: {NAMES}"
+        return self._number(topic) if topic else 0
+
+    def _number(self, topic: str) -> int:
+        number = self._numbers.setdefault(topic, len(self.topics))
+        if number == len(self.topics):
+            self.topics.append(topic)
+        return number
 
     def _topic(self, schema: str, table: str) -> str:
         for name in (f"{schema}.{table}", schema) if schema and table else ():

@@ -45,7 +45,7 @@ class OutputSettings(Settings):
     """The configuration of an output."""
 
     type: str = setting("sluice.output.<name>.type", "kafka")
-    """Target of the output: `kafka`."""
+    """Target of the output: `kafka`, or a kind that an [installed package](howto/plugins.md) brings."""
     client_id: int | None = setting("sluice.output.<name>.clientId", None, ge=-(1 << 15), lt=1 << 15)
     """Client id of the output. Its cursor shows what the output has delivered. The client belongs to the output, and
     Sluice rejects client calls of anybody else. Empty: Sluice picks a free id from 32001 on, and keeps it. With
@@ -100,6 +100,8 @@ class Output:
     """Complaints about keys of it that nothing reads."""
     mistake: str = ""
     """Why it cannot be used as configured; ``settings`` has then what can be used of what it is due."""
+    lacks_plugin: bool = False
+    """Whether that is the fault of a package that is to bring a part of it: other destinations can be served."""
 
     @property
     def client_id(self) -> int:

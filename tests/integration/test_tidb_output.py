@@ -23,7 +23,6 @@ from sluice.protocol.tidb import secondary_pb2 as secondary
 from sluice.protocol.tidb.entries import EntryEncoder
 from sluice.protocol.tidb.tags import LOGICAL_BITS
 from sluice.protocol.tidb.transactions import TidbEncoder
-from sluice.server.outputs.forms.settings import Format
 from sluice.server.outputs.kafka.settings import KafkaSettings
 from sluice.server.outputs.registry import make
 from sluice.server.outputs.settings import Output
@@ -320,7 +319,7 @@ def kept_by(
     kafka: Kafka, topic: str, memory: str, numbers: list[int], moved: str = "", shape: str = "", server: str = "1"
 ) -> str:
     """Send transactions of one second, and be killed before they are confirmed; return what was stored before."""
-    settings = KafkaSettings(form=Format.TIDB, cluster_id=7, topic=topic)
+    settings = KafkaSettings(form="tidb", cluster_id=7, topic=topic)
     library = {"bootstrap.servers": Property(kafka.servers, "test")}
     output = Output("shop", "mq", settings, shared=False, library=library, shape=shape)
     target = make(output, lambda: "")

@@ -1,7 +1,8 @@
-"""The examples of docs/internals.md: each is a change of the sources that does what the page says of it."""
+"""The examples of the pages: each change of the sources does what docs/internals.md says of it."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -108,53 +109,7 @@ for command in ("verify lines", "filter try .*"):
 try:
     configuration.check()
 except ConfigError as error:
-    print(error)
-"""
-
-OUTPUT = """
-import asyncio, json
-from pathlib import Path
-
-from sluice.server.config import Configuration
-from sluice.server.config.warnings import find_warnings
-from sluice.server.embedded import EmbeddedServer
-from sluice.server.outputs.outputs import Outputs
-from sluice.server.outputs.registry import doubts, make
-from tests.source import Source
-from tests.waiting import soon
-
-folder = Path("conf")
-(folder / "example").mkdir(parents=True)
-(folder / "canal.properties").write_text("canal.destinations = example\\ncanal.file.data.dir = ../data\\n")
-(folder / "example" / "instance.properties").write_text(
-    "canal.instance.master.address = here\\ncanal.instance.dbUsername = cdc\\n"
-    "sluice.outputs = copy\\nsluice.output.copy.type = lines\\nsluice.output.copy.file = ../copy.json\\n"
-)
-configuration = Configuration(folder, {})
-sources = []
-
-def make_source(*arguments, **options):
-    sources.append(Source(*arguments, **options))
-    return sources[-1]
-
-def copied():
-    return [json.loads(line)["data"][0]["id"] for line in Path("copy.json").read_text().splitlines()]
-
-async def deliver(count):
-    server = EmbeddedServer(configuration.instance, make_source)
-    server.companions = Outputs(server, configuration.outputs, lambda output: make(output, lambda: ""))
-    await server.start("example")
-    await soon(lambda: server.destination_status("example").clients)
-    sources[-1].put(count)
-    await soon(lambda: not server.status("example", 32001).lag.entries)
-    (status,) = server.destination_status("example").outputs
-    print(status.name, status.state, status.records, copied())
-    await server.close()
-
-asyncio.run(deliver(2))
-asyncio.run(deliver(1))
-(output,) = configuration.outputs("example")
-print(doubts(output, [("shop", "goods")], lambda _: ()))
+    print(str(error).partition(", or what a package brings: ")[0])
 """
 
 
@@ -204,11 +159,6 @@ def test_a_source_is_a_folder_and_a_line_in_each_of_two_registries(tmp_path: Pat
     ]
 
 
-def test_an_output_is_a_folder_and_a_line_in_the_registry(tmp_path: Path) -> None:
-    folder = changed(tmp_path / "sources", "add_an_output.patch")
-    assert run(OUTPUT, folder) == ["copy running 2 ['0', '1']", "copy running 1 ['0', '1', '2']", "[]"]
-
-
 def test_a_format_is_a_file_a_line_in_the_registry_and_one_in_the_documentation(tmp_path: Path) -> None:
     folder = changed(tmp_path / "sources", "add_a_format.patch")
     data = tmp_path / "batch"
@@ -217,3 +167,15 @@ def test_a_format_is_a_file_a_line_in_the_registry_and_one_in_the_documentation(
     assert json.loads(encoded) == {"shop.items": 3}
     assert (name, is_described, is_documented) == ("tables", "True", "True")
     assert lines == str([json.dumps({"shop.items": 3})])
+
+
+def test_the_page_about_packages_shows_the_files_of_the_example() -> None:
+    page = (ROOT / "docs" / "howto" / "plugins.md").read_text()
+    shown = re.findall(r"```(?:python|toml)\n# (\S+)\n(.*?)```", page, re.DOTALL)
+    assert [name for name, _ in shown] == [
+        "pyproject.toml",
+        "sluice_example/form.py",
+        "sluice_example/output.py",
+        "promises.py",
+    ]
+    assert [text for _, text in shown] == [(EXAMPLES / "plugin" / name).read_text() for name, _ in shown]

@@ -17,7 +17,7 @@ class PacketForm(Form):
     def encoder(self, settings: RecordSettings, router: Router, limit: int, *, strict: bool) -> Encoder:
         """See `Form.encoder`."""
         return RecordEncoder(
-            settings.form.value,
+            settings.form,
             router.route,
             whole=router.is_whole,
             limit=limit,

@@ -2,17 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from ....protocol.canal.records import Encoder
 from ....protocol.errors import ConfigError
 from ..routing import Router
 from ..settings import OnMarker, Output
 from ..target import Prepared
+from .encoding import KEY_TEXT, AnyEncoder
 from .settings import Key, RecordSettings
-
-KEY_TEXT: Final = 100
-"""Characters of a key in a text."""
 
 
 class Subject(NamedTuple):
@@ -72,10 +69,10 @@ class Form(ABC):
         return settings.topic or output.destination
 
     @abstractmethod
-    def encoder(self, settings: RecordSettings, router: Router, limit: int, *, strict: bool) -> Encoder:
+    def encoder(self, settings: RecordSettings, router: Router, limit: int, *, strict: bool) -> AnyEncoder:
         """Make the encoder. ``limit``: bytes of a record; ``strict``: exactly as Canal's."""
 
-    def begin_at(self, encoder: Encoder, state: str, source: tuple[str, int]) -> None:
+    def begin_at(self, encoder: AnyEncoder, state: str, source: tuple[str, int]) -> None:
         """Let an encoder begin where another one was in this ``state``; ``source``: host and port that are read."""
         del source
         encoder.state = state
@@ -92,7 +89,6 @@ class Form(ABC):
 
 def check_whole(output: Output, settings: RecordSettings) -> None:
     """Raise ConfigError for what a form cannot follow whose only topic has whole transactions in their order."""
-    own = f"sluice.output.{output.name}."
     unusable = {
         "dynamicTopic": settings.dynamic_topic != "",
         "partition": settings.partition != 0,
@@ -103,17 +99,26 @@ def check_whole(output: Output, settings: RecordSettings) -> None:
         "late": settings.late,
         "onMarker = send": settings.on_marker is OnMarker.SEND,
     }
+    refuse_settings(
+        output,
+        settings,
+        unusable,
+        "which has the transactions of the source, and nothing else, in partition 0 of one topic",
+    )
+    if not output.has_transactions:
+        raise ConfigError(
+            f"{output}: format {settings.form} needs the begins and ends of transactions: set"
+            " canal.instance.filter.transaction.entry = false"
+        )
+
+
+def refuse_settings(output: Output, settings: RecordSettings, unusable: Mapping[str, bool], why: str) -> None:
+    """Raise ConfigError when one of these keys is set, which the form cannot follow."""
     for key, is_set in unusable.items():
         if is_set:
             raise ConfigError(
-                f"{output}: {own}{key} cannot be used with format {settings.form.value}, which"
-                " has the transactions of the source, and nothing else, in partition 0 of one topic"
+                f"{output}: sluice.output.{output.name}.{key} cannot be used with format {settings.form}, {why}"
             )
-    if not output.has_transactions:
-        raise ConfigError(
-            f"{output}: format {settings.form.value} needs the begins and ends of transactions: set"
-            " canal.instance.filter.transaction.entry = false"
-        )
 
 
 def key_text(columns: Iterable[tuple[str, object]]) -> str:

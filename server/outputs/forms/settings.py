@@ -6,15 +6,6 @@ from ....instance.settings import setting
 from ..settings import OutputSettings
 
 
-class Format(StrEnum):
-    """What a record holds."""
-
-    FLAT = "flat"
-    CANAL = "canal"
-    TDSQL = "tdsql"
-    TIDB = "tidb"
-
-
 class Key(StrEnum):
     """What is the key of a record."""
 
@@ -34,10 +25,11 @@ class RecordSettings(OutputSettings):
 
     # Records.
 
-    form: Format = setting("sluice.output.<name>.format", Format.FLAT)
+    form: str = setting("sluice.output.<name>.format", "flat")
     """Content of a record. `flat`: a change in JSON (Canal's FlatMessage). `canal`: a protobuf Packet of Canal's
     protocol, as with `canal.mq.flatMessage = false`. `tdsql`: a message of TDSQL's data subscription. `tidb`: a
-    transaction or DDL in the format of TiDB's Drainer, its secondary binlog."""
+    transaction or DDL in the format of TiDB's Drainer, its secondary binlog. Any other name is a form of an
+    [installed package](howto/plugins.md)."""
     key: Key = setting("sluice.output.<name>.key", Key.NONE)
     """Key of a record. `none`: no key, as in Canal. `pk`: the primary key, with one row in each record; for compacted
     topics."""

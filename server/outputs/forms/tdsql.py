@@ -6,6 +6,7 @@ from ....protocol.canal.records import Encoder
 from ....protocol.tdsql.messages import TdsqlEncoder
 from ..routing import Router
 from ..settings import Output
+from .encoding import AnyEncoder
 from .form import Form, Subject, check_whole
 from .settings import RecordSettings
 
@@ -23,7 +24,7 @@ class TdsqlForm(Form):
         del settings, router, strict
         return TdsqlEncoder(limit=limit)
 
-    def begin_at(self, encoder: Encoder, state: str, source: tuple[str, int]) -> None:
+    def begin_at(self, encoder: AnyEncoder, state: str, source: tuple[str, int]) -> None:
         """See `Form.begin_at`."""
         super().begin_at(encoder, state, source)
         assert isinstance(encoder, TdsqlEncoder)

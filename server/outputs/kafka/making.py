@@ -5,10 +5,9 @@ from functools import partial
 
 from ....protocol.errors import ConfigError, SluiceError
 from ...logging import redactor
-from ..forms.registry import FORMS
+from ..forms.registry import form_of, rules_of
 from ..settings import Output
 from ..target import MissingError, Report
-from .checks import rules_of
 from .settings import KafkaSettings
 from .target import KafkaTarget
 from .translation import translate
@@ -25,7 +24,7 @@ def make(output: Output, group: Callable[[], str]) -> KafkaTarget:
         raise ConfigError(f"{output}: kafka.bootstrap.servers has to be given: host:port, host:port …")
     transactional = settings.transactional
     if transactional is None:
-        transactional = output.shared and not FORMS[settings.form].not_transactional
+        transactional = output.shared and not form_of(settings.form).not_transactional
     if transactional and not (output.shared or settings.transactional_id):
         raise ConfigError(
             f"{output}: transactions need a name that no other producer of these brokers uses: set"
@@ -38,7 +37,7 @@ def make(output: Output, group: Callable[[], str]) -> KafkaTarget:
         return name, f"{settings.transactional_id or group()}/{output.destination}/{output.name}"
 
     return KafkaTarget(
-        rules_of(output),
+        rules_of(output, settings),
         settings,
         translated,
         identify if transactional else None,

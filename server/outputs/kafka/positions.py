@@ -4,15 +4,12 @@ So consumers that read committed records see each change once: what the topic sa
 server before it could store its cursor. The topic is compacted, so that it has the last place of each output.
 """
 
-import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from ....protocol.errors import BadPositionError
-from ....protocol.position import Position
-from ....store.cursor import read_moved
+from ..kept import Kept, counts
 from ..target import Place, RejectedError
 from .errors import meaning
 from .topics import Topics
@@ -24,19 +21,6 @@ SETTINGS: Final = {"cleanup.policy": "compact", "segment.bytes": "16777216", "mi
 ADVICE: Final = "say where it goes on with `sluice seek`, which wins over the topic"
 MANY, MOMENT = 1000, 0.05
 """Records that are read at once, and seconds until they are fewer."""
-
-
-class Record(NamedTuple):
-    """What the topic has of an output."""
-
-    place: Place | None
-    """None: it only says that the epoch has begun."""
-    epoch: int
-    """Of the destination's life in which it was written."""
-    moved: str
-    """How the cursor of the client was last moved by hand before that (`StoredClient.moved`); empty if it never was."""
-    state: str = ""
-    """What has to be known to prepare what follows the place, see `Prepared`."""
 
 
 class Positions:
@@ -79,9 +63,7 @@ class Positions:
         if found is None and is_written:
             raise RejectedError(f"topic {TOPIC} has no record {self.key}, which this output wrote: {ADVICE}")
         self._epoch, self.is_written, self.state = epoch, False, ""
-        # What the topic says of moves counts, unless the cursor was moved since the output was open last: a server
-        # that has not heard of a later move is a former owner.
-        if found is None or (moved and not is_written and found.moved != moved):
+        if found is None or not counts(found, moved, is_written=is_written):
             self.moved = moved or ""
             return None
         self.moved, self.is_written = found.moved, found.epoch == epoch
@@ -95,9 +77,7 @@ class Positions:
 
     def value(self, place: Place | None, state: str) -> bytes:
         """Return the record that says how far the output has come, and the `state` there."""
-        position, gtids = (place.position, place.gtids) if place is not None else ("", "")
-        record = {"position": position, "gtids": gtids, "epoch": self._epoch, "moved": self.moved}
-        return json.dumps(record | ({"state": state} if state else {})).encode()
+        return str(Kept(place, self._epoch, self.moved, state)).encode()
 
     def examine(self) -> str:
         """Say how the topic fits. Raises RejectedError when it does not, DeliveryError."""
@@ -115,7 +95,7 @@ class Positions:
             )
         return f"topic {TOPIC} is compacted" if policy else f"topic {TOPIC} exists; its settings may not be read"
 
-    def read(self) -> Record | None:
+    def read(self) -> Kept | None:
         """Read the topic, committed, to the end that it has now. Raises DeliveryError, RejectedError."""
         # Records after an open transaction of another output are not to be read before that ends.
         end = self._topics.end(TOPIC, PARTITION)
@@ -141,7 +121,7 @@ class Positions:
         finally:
             consumer.close()
 
-    def _read(self, consumer: Consumer, end: int, troubles: list[KafkaError]) -> Record | None:
+    def _read(self, consumer: Consumer, end: int, troubles: list[KafkaError]) -> Kept | None:
         last: tuple[bytes, int] | None = None
         here = 0
         while here < end:
@@ -162,14 +142,10 @@ class Positions:
                 self._pause()
         return None if last is None else self._record(*last)
 
-    def _record(self, value: bytes, offset: int) -> Record:
+    def _record(self, value: bytes, offset: int) -> Kept:
         try:
-            found = json.loads(value)
-            position = found["position"]
-            place = Place(str(Position.parse(position)), str(found["gtids"])) if position != "" else None
-            return Record(place, int(found["epoch"]), read_moved(str(found["moved"])), str(found.get("state", "")))
-        except (ValueError, KeyError, TypeError, RecursionError, BadPositionError):
+            return Kept.parse(value)
+        except ValueError as error:
             raise RejectedError(
-                f"topic {TOPIC}: the record {self.key} at offset {offset} is not one of Sluice: {value[:200]!r};"
-                f" {ADVICE}"
+                f"topic {TOPIC}: the record {self.key} at offset {offset} is {error}; {ADVICE}"
             ) from None

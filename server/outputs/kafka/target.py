@@ -11,17 +11,15 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from ....instance.skipped import Skipped
-from ....protocol.canal.records import Records
-from ....protocol.errors import MarkerError, RefusedError
 from ....store.batch import Batch
 from ....store.cursor import read_moved
-from ..forms.registry import FORMS
+from ..forms.encoding import AnyRecords, PluginRecords, encode
+from ..forms.registry import form_of
+from ..places import positions_of
 from ..routing import Router, Rules
-from ..settings import OnMarker, OnRefused
 from ..target import DeliveryError, Place, Prepared, RejectedError, server_of
 from .errors import REJECTED, TOO_LARGE, meaning
-from .naming import describe, find, position, position_of, positions_of
+from .naming import describe, find, position
 from .positions import PARTITION, Positions
 from .positions import TOPIC as POSITIONS
 from .settings import KafkaSettings
@@ -73,7 +71,7 @@ class KafkaTarget:
         self._identify = identify
         self._router = Router(rules)
         self._topics = Topics(self._config, self._router, translated.largest, self._wait, self._note)
-        self._form = FORMS[settings.form]
+        self._form = form_of(settings.form)
         self._encoder = self._form.encoder(settings, self._router, translated.largest - OVERHEAD, strict=strict)
         self._progress = self._form.progress(settings, shape, translated.largest)
         self._source = source
@@ -164,19 +162,7 @@ class KafkaTarget:
         if self._resumed is not None:
             (state, source), self._resumed = self._resumed, None
             self._form.begin_at(encoder, self._progress.resume(state, server_of(batch)), source)
-        parts: list[Records] = []
-        skipped: list[Skipped] = []
-        begin = 0
-        while True:
-            records = encoder.encode(batch.slices, batch.batch_id, begin=begin, positions=batch.positions)
-            if (refused := records.refused) is not None and not self._may_skip(refused):
-                encoder.undo()
-                raise refused
-            parts.append(records)
-            if refused is None:
-                break
-            skipped.append(Skipped(position_of(batch, records.end), str(refused)))
-            begin = records.end + 1
+        parts, skipped = encode(encoder, batch, self._settings)
         return Prepared(
             batch,
             parts,
@@ -238,11 +224,6 @@ class KafkaTarget:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _may_skip(self, refused: RefusedError) -> bool:
-        if isinstance(refused, MarkerError):
-            return self._settings.on_marker is OnMarker.SKIP
-        return self._settings.on_refused is OnRefused.SKIP
-
     def _transact(self, producer: Producer, batches: Sequence[Prepared], place: Place | None, state: str) -> None:
         """Send batches, and the place and state after them, as one where there are transactions."""
         self._sending = batches
@@ -276,16 +257,20 @@ class KafkaTarget:
             self._look()
         self._look()
 
-    def _produce(self, producer: Producer, records: Records, places: Sequence[str]) -> None:
+    def _produce(self, producer: Producer, records: AnyRecords, places: Sequence[str]) -> None:
         """Hand records over to the library; ``places`` are those of the batch's entries, for headers."""
         names = self._router.topics
         self._topics.require({names[it] for it in records.topics})
         keys = records.keys or [None] * len(records.values)
         parts = zip(records.topics, records.partitions, keys, records.values, strict=True)
-        if places:
+        own = records.headers if isinstance(records, PluginRecords) else None
+        if places or own:
             epoch = str(self._epoch).encode()
-            for (topic, partition, key, value), entry in zip(parts, records.entries, strict=True):
-                headers = [("sluice-position", places[entry].encode()), ("sluice-epoch", epoch)]
+            for number, (topic, partition, key, value) in enumerate(parts):
+                headers = list(own[number]) if own else []
+                if places:
+                    place = places[records.entries[number]]
+                    headers += [("sluice-position", place.encode()), ("sluice-epoch", epoch)]
                 self._put(producer, names[topic], value, key, partition, headers=headers)
         produce, report = producer.produce, self._report
         for topic, partition, key, value in parts:

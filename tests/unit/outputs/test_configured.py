@@ -11,7 +11,7 @@ from sluice.instance.properties import Property
 from sluice.protocol.errors import ConfigError
 from sluice.server.config import Configuration
 from sluice.server.config.warnings import find_warnings, of_outputs
-from sluice.server.outputs.kafka.checks import rules_of
+from sluice.server.outputs.forms.registry import rules_of
 from sluice.server.outputs.kafka.settings import KafkaSettings
 from sluice.server.outputs.kafka.translation import FIXED, SAME, translate
 from sluice.server.outputs.registry import make
@@ -93,7 +93,7 @@ def test_canals_own_files_for_kafka_make_one_output_a_destination(conf: Conf) ->
     configuration = conf.read()
     (output,) = configuration.outputs("shop")
     assert (output.name, output.client_id, settings_of(output).form) == ("mq", 1001, "flat")
-    assert rules_of(output)[:5] == ("orders", "", 0, 3, r".*\..*:id")
+    assert rules_of(output, settings_of(output))[:5] == ("orders", "", 0, 3, r".*\..*:id")
     assert not configuration.addresses.front(TcpConfig).is_served
     configuration.check()
     assert [it for it in find_warnings(configuration) if "unknown" in it] == []
@@ -232,7 +232,10 @@ def test_a_topic_of_tidb_is_that_of_its_cluster_and_never_has_transactions(conf:
     )
     outputs = conf.read().outputs("shop")
     targets = [make(it, lambda: "group") for it in outputs]
-    assert [rules_of(it).topic for it in outputs] == ["7_obinlog", "x"]
+    assert [rules_of(it, settings_of(it)).topic for it in outputs] == [
+        "7_obinlog",
+        "x",
+    ]
     assert [(it.takes_transactions, it.keeps_place) for it in targets] == [(True, False)] * 2
 
 

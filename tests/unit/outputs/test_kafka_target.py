@@ -15,14 +15,14 @@ from sluice.protocol.errors import MarkerError, RecordTooLargeError
 from sluice.protocol.tidb.entries import commit_ts_of
 from sluice.protocol.tidb.tags import LOGICAL_BITS
 from sluice.protocol.wire import varint
-from sluice.server.outputs.forms.registry import FORMS
-from sluice.server.outputs.forms.settings import Format
+from sluice.server.outputs.forms.registry import form_of
 from sluice.server.outputs.forms.tidb import AHEAD
-from sluice.server.outputs.kafka.naming import positions_of
-from sluice.server.outputs.kafka.positions import Positions, Record
+from sluice.server.outputs.kafka.positions import Positions
 from sluice.server.outputs.kafka.settings import KafkaSettings
 from sluice.server.outputs.kafka.target import KafkaTarget, left_over
 from sluice.server.outputs.kafka.translation import BATCH
+from sluice.server.outputs.kept import Kept
+from sluice.server.outputs.places import positions_of
 from sluice.server.outputs.registry import make
 from sluice.server.outputs.settings import Output
 from sluice.server.outputs.target import Prepared, Target
@@ -144,7 +144,7 @@ class TestCommitTs:
     def opened(self, memory: str, moved: str = "", **settings: Any) -> str:
         """The state that counts when the output is opened with what it remembers, after a move by hand."""
         shape, limit = settings.pop("shape", ""), settings.pop("limit", 1000)
-        progress = FORMS[Format.TIDB].progress(KafkaSettings(**settings), shape, limit)
+        progress = form_of("tidb").progress(KafkaSettings(**settings), shape, limit)
         progress.restore(json.loads(memory or "{}"), moved)
         return progress.confirmed
 
@@ -233,7 +233,7 @@ class TestCommitTs:
         assert self.opened("", moved) == "0"
 
     def test_of_other_forms_nothing_counts_after_a_move(self) -> None:
-        progress = FORMS[Format.TDSQL].progress(KafkaSettings(), "", 1000)
+        progress = form_of("tdsql").progress(KafkaSettings(), "", 1000)
         progress.restore({"state": "[4]"}, "5-ab")
         assert progress.confirmed == ""
 
@@ -245,7 +245,7 @@ class TestMoveByHandOfAnEarlierVersion:
         topics: Any = None
         value = b'{"position": "", "gtids": "", "epoch": 7, "moved": "moved 1767225600000-0123456789abcdef"}'
         record = Positions(topics, {}, "k", lambda: None)._record(value, 5)
-        assert record == Record(None, 7, "1767225600000-0123456789abcdef")
+        assert record == Kept(None, 7, "1767225600000-0123456789abcdef")
 
     def test_is_read_of_what_was_kept_with_the_cursor(self) -> None:
         made = target(form="tidb", cluster_id=7)

@@ -1,0 +1,1 @@
+"""Sources of other packages: see `sluice.instance.sources.api`."""

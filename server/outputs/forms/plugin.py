@@ -1,0 +1,53 @@
+"""The forms of other packages."""
+
+from typing import cast
+
+from ....instance.plugins import FORMS, PluginError, load
+from ..routing import Router
+from ..settings import OnMarker, Output
+from . import api
+from .encoding import FormError, PluginEncoder
+from .form import Form, Subject, refuse_settings
+from .settings import Key, RecordSettings
+
+
+class PluginForm(Form):
+    """A form of another package."""
+
+    def __init__(self, name: str, kind: api.FormKind) -> None:
+        self._name, self._kind = name, kind
+
+    def check(self, output: Output, settings: RecordSettings) -> None:
+        """See `Form.check`: what the form itself decides cannot be configured."""
+        super().check(output, settings)
+        decided = {
+            "dynamicTopic": settings.dynamic_topic != "",
+            "partition": settings.partition != 0,
+            "partitionHash": settings.partition_hash != "",
+            "key": settings.key is not Key.NONE,
+            "splitKeyUpdates": settings.split_key_updates,
+            "statements": settings.statements,
+        }
+        refuse_settings(output, settings, decided, "which itself decides on topics, partitions, keys and records")
+
+    def encoder(self, settings: RecordSettings, router: Router, limit: int, *, strict: bool) -> PluginEncoder:
+        """See `Form.encoder`."""
+        del strict
+        try:
+            form = self._kind()
+        except Exception as error:
+            raise FormError(f"form {self._name} cannot be made: {type(error).__name__}: {error}") from error
+        return PluginEncoder(self._name, form, router, limit, markers=settings.on_marker is OnMarker.SEND)
+
+    def subject(self, value: bytes) -> Subject:
+        """See `Form.subject`: only the form could read it."""
+        del value
+        return Subject("", "")
+
+
+def open_form(name: str) -> PluginForm:
+    """Return a form of another package. Raises PluginError."""
+    kind = load(FORMS, name)
+    if not callable(kind) or not callable(getattr(kind, "records", None)):
+        raise PluginError(f"form {name} has no `records`: see `FormKind` in sluice.server.outputs.forms.api")
+    return PluginForm(name, cast("api.FormKind", kind))

@@ -1,0 +1,34 @@
+"""Where the entries of a batch stand in the stream."""
+
+from collections.abc import Iterator
+from itertools import chain, islice
+
+from ...protocol.canal.rows import decode_changes
+from ...protocol.position import Position
+from ...store.batch import Batch
+
+
+def position_of(batch: Batch, entry: int) -> str:
+    """Return where an entry of a batch stands in the stream."""
+    return next(islice(positions_of(batch), entry, None))
+
+
+def positions_of(batch: Batch) -> Iterator[str]:
+    """Give the place of each entry of a batch; of those that name none, the beginning of the batch."""
+    ends = {it.canal_place[0]: it.parts for it in map(Position.parse, (batch.from_, batch.to))}
+    numbers = _varints(batch.positions)
+    for change in chain.from_iterable(map(decode_changes, batch.slices)):
+        place = tuple(islice(numbers, 2))
+        source, file, *_ = ends.get(change.logfile_name, ("", ("", 0)))
+        # A batch with more than two files, or one apart from the stream, says nothing of an entry.
+        yield str(Position.of_parts(source, file, *place)) if source and place else batch.from_
+
+
+def _varints(data: bytes) -> Iterator[int]:
+    value = shift = 0
+    for byte in data:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            yield value
+            value = shift = 0

@@ -1,0 +1,1 @@
+"""Outputs of other packages: see `sluice.server.outputs.api`."""

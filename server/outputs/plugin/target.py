@@ -1,0 +1,219 @@
+"""An output of another package, as a delivery uses a target."""
+
+import contextlib
+import dataclasses
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+from ....instance.skipped import Skipped
+from ....protocol.errors import SluiceError
+from ....protocol.formats import FORMATS
+from ....store.batch import Batch
+from .. import api
+from ..forms.encoding import AnyEncoder, AnyRecords, PluginRecords, encode, may_skip
+from ..forms.registry import form_of, rules_of
+from ..forms.settings import RecordSettings
+from ..kept import Kept, counts
+from ..markers import cut, find_marker
+from ..places import position_of
+from ..routing import Router
+from ..settings import OnMarker, Output
+from ..target import DeliveryError, Place, Prepared, RejectedError
+from .worker import Worker
+
+logger = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
+LARGEST_RECORD = 1 << 30
+LARGEST_PLACE = 16 << 20
+"""Bytes of a record, and characters of a place."""
+ASKING = 10.0
+"""Seconds after which a check is abandoned."""
+LONGEST_LINE = 1000
+"""Characters of what it says of itself."""
+
+
+class PluginTarget:
+    """See `Target`, and `sluice.server.outputs.api` for what it calls."""
+
+    trouble = ""
+    statistics: Mapping[str, float] = {}
+    takes_transactions = False
+
+    def __init__(self, output: Output, kind: api.OutputKind) -> None:
+        """Make it, without connecting. Raises DeliveryError when that fails."""
+        self._output = output
+        self.keeps_place = kind.exactly_once
+        self._moved = ""
+        self._epoch = 0
+        self._encoder: AnyEncoder | None = None
+        self._router: Router | None = None
+        settings = output.settings
+        if isinstance(settings, RecordSettings) and kind.format == api.RECORDS:
+            self._router = Router(rules_of(output, settings))
+            form = form_of(settings.form)
+            self._encoder = form.encoder(settings, self._router, LARGEST_RECORD, strict=output.strict)
+        else:
+            self._format = next(it for it in FORMATS if it.name == kind.format)
+        self._worker: Worker | None = None
+        self._made = self._guarded(lambda: kind(settings, f"{output.destination}/{output.name}"))
+
+    def check(self) -> str:
+        """Ask the other side. Raises SluiceError."""
+        self._begin()
+        timer = threading.Timer(ASKING, self.abandon)
+        timer.daemon = True
+        timer.start()
+        try:
+            text = self._call(self._made.check)
+        finally:
+            timer.cancel()
+            self.close()
+        once = "each change once" if self.keeps_place else "changes may come again after a crash"
+        if not self.keeps_place and self._output.shared:
+            once += ", and a server that has lost the destination may send for a moment"
+        return f"{str(text)[:LONGEST_LINE]}; {once}"
+
+    # --- the calls of a delivery
+
+    def open(self, memory: str, moved: str, epoch: int) -> Place | None:
+        """See `Target.open`. The place that the other side has counts as that of Kafka's topic does."""
+        known: dict[str, Any] = {"moved": moved} if moved else json.loads(memory or "{}")
+        was_written = known.get("written", False)
+        self._epoch = epoch
+        self._begin()
+        text = self._call(self._made.open, epoch)
+        if not self.keeps_place:
+            return None
+        if text is not None and (not isinstance(text, str) or len(text) > LARGEST_PLACE):
+            raise RejectedError(f"its place is no text, or has more than {LARGEST_PLACE} characters; {self._advice}")
+        try:
+            found = Kept.parse(text) if text else None
+        except ValueError as error:
+            raise RejectedError(f"its place is {error}; {self._advice}") from None
+        if found is None and was_written:
+            raise RejectedError(f"its place is gone at the other side; {self._advice}")
+        if found is None or not counts(found, known.get("moved"), is_written=was_written):
+            self._moved, place = known.get("moved") or "", None
+        elif found.epoch > epoch:
+            raise RejectedError(
+                f"the other side has the place of this output from epoch {found.epoch}, and this server is in epoch"
+                f" {epoch}: another server has the destination. Or its cursors were lost: then {self._advice}"
+            )
+        else:
+            self._moved, place = found.moved, found.place
+        self.send((), place)
+        return place
+
+    def prepare(self, batch: Batch) -> Prepared:
+        """See `Target.prepare`."""
+        if self._encoder is not None and self._router is not None:
+            parts, skipped = encode(self._encoder, batch, self._output.settings)
+            records = [it for part in parts for it in _records(part, self._router.topics)]
+            if reason := next((self._router.wrong[it.topic] for it in records if it.topic in self._router.wrong), ""):
+                raise RejectedError(reason, batch.from_)
+            size = sum(len(it.value) for it in records)
+            return Prepared(batch, api.Batch(b"", records, batch.from_, batch.to), len(records), size, skipped)
+        batch, skipped = self._without_markers(batch)
+        data = b"".join(self._format.encode(batch, self._output.strict)) if batch.slices else b""
+        return Prepared(batch, api.Batch(data, (), batch.from_, batch.to), 1, len(data), skipped)
+
+    def send(self, batches: Sequence[Prepared], place: Place | None) -> None:
+        """See `Target.send`."""
+        text = str(Kept(place, self._epoch, self._moved)) if self.keeps_place else ""
+        if len(text) > LARGEST_PLACE:
+            raise RejectedError(f"its place has {len(text)} characters, more than {LARGEST_PLACE}: GTID sets are huge")
+        self._call(self._made.send, [it.content for it in batches], text)
+
+    def memory_before(self, batches: Sequence[Prepared]) -> str | None:
+        """See `Target.memory_before`: nothing."""
+        del batches
+        return None
+
+    def memory_after(self, prepared: Prepared) -> str:
+        """See `Target.memory_after`."""
+        del prepared
+        return json.dumps({"moved": self._moved, "written": True}) if self.keeps_place else ""
+
+    def idle(self) -> None:
+        """See `Target.idle`: nothing is due."""
+
+    def abandon(self) -> None:
+        """See `Target.abandon`. The event loop does not wait for the package."""
+        if self._worker is not None:
+            self._worker.abandon()
+
+        def run() -> None:
+            with contextlib.suppress(SluiceError):  # it was logged, and ends nothing
+                self._guarded(self._made.abandon)
+
+        threading.Thread(target=run, name=f"abandon {self._output}", daemon=True).start()
+
+    def losses(self) -> list[str]:
+        """See `Target.losses`: nothing is asked again."""
+        return []
+
+    def close(self) -> None:
+        """See `Target.close`. What fails here was logged, and ends nothing."""
+        if self._worker is not None and not self._worker.is_closed:
+            with contextlib.suppress(SluiceError):
+                self._call(self._made.close)
+            self._worker.close()
+
+    # --- inside
+
+    @property
+    def _advice(self) -> str:
+        return f"say where it goes on with `sluice seek {self._output.destination} {self._output.client_id} POSITION`"
+
+    def _begin(self) -> None:
+        """Make the thread of the next calls. Raises DeliveryError while a call goes on that was abandoned."""
+        if self._worker is not None and not self._worker.has_ended:
+            raise DeliveryError("a call of its package still goes on, although it was abandoned")
+        self._worker = Worker(f"call {self._output}")
+
+    def _call(self, call: Callable[P, T], *arguments: P.args, **more: P.kwargs) -> T:
+        """Call what the package has in its thread. Raises as `_guarded`."""
+        if self._worker is None or self._worker.is_closed:
+            raise DeliveryError("it is not open")
+        return self._worker.call(lambda: self._guarded(call, *arguments, **more))
+
+    def _guarded(self, call: Callable[P, T], *arguments: P.args, **more: P.kwargs) -> T:
+        """Call what the package has. Whatever it raises is an error of this output only."""
+        try:
+            return call(*arguments, **more)
+        except SluiceError:
+            raise
+        except BaseException as error:  # it may even ask the process to end
+            what = f"output type {self._output.settings.type}"
+            logger.exception("%s has failed", what, extra={"destination": self._output.destination})
+            raise DeliveryError(f"{what} has failed: {type(error).__name__}: {str(error)[:LONGEST_LINE]}") from error
+
+    def _without_markers(self, batch: Batch) -> tuple[Batch, Sequence[Skipped]]:
+        """Return a batch without the markers that are to be left out. Raises MarkerError for one that is not."""
+        settings = self._output.settings
+        if settings.on_marker is OnMarker.SEND:
+            return batch, ()
+        data, begin, skipped, pieces = b"".join(batch.slices), 0, list[Skipped](), list[bytes]()
+        while (marker := find_marker(data, begin)) is not None:
+            if not may_skip(settings, marker):
+                raise marker
+            skipped.append(Skipped(position_of(batch, marker.entry), str(marker)))
+            pieces.append(cut(data, begin, marker.entry))
+            begin = marker.entry + 1
+        if not skipped:
+            return batch, ()
+        pieces.append(cut(data, begin, None))
+        slices = [memoryview(it) for it in pieces if it]
+        return dataclasses.replace(batch, slices=slices, positions=b""), skipped
+
+
+def _records(part: AnyRecords, topics: Sequence[str]) -> Iterator[api.Record]:
+    keys = part.keys or [None] * len(part.values)
+    headers = part.headers if isinstance(part, PluginRecords) else [()] * len(part.values)
+    columns = zip(part.values, keys, part.topics, part.partitions, headers, part.entries, strict=True)
+    for value, key, topic, partition, texts, entry in columns:
+        yield api.Record(value, key, topics[topic], partition, texts, entry)

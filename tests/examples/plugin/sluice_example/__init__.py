@@ -1,0 +1,1 @@
+"""A source, an output and a form for Sluice."""

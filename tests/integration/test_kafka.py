@@ -16,6 +16,7 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
 
 from sluice.instance import skipped
+from sluice.instance.plugins import FORMS
 from sluice.instance.properties import Property
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.outputs import delivery
@@ -29,6 +30,7 @@ from sluice.server.outputs.target import DeliveryError, RejectedError
 from sluice.store.moves import Move, MoveState, Reason
 from sluice.store.status import ClientStatus
 from tests import certificates
+from tests.plugins import install, on_path
 from tests.servers.kafka import Kafka
 from tests.source import Source, start_embedded
 from tests.unit.outputs.test_kafka_target import batch
@@ -149,6 +151,23 @@ async def test_rows_are_spread_over_partitions_by_their_keys(setup: Setup, trans
     found = await setup.delivered()
     assert sorted(itertools.chain(*found)) == list(range(100))
     assert all(numbers and numbers == sorted(numbers) for numbers in found)
+
+
+async def test_a_form_of_a_package_makes_the_records(setup: Setup, tmp_path: Path) -> None:
+    install(tmp_path / "site", "example", {FORMS: {"rows": "sluice_example.form:Rows"}})
+    with on_path(tmp_path / "site"):
+        await setup.start(form="rows", headers=True)
+        setup.source.put(2)
+        await soon(lambda: not setup.clients()[0].lag.entries)
+        values = await asyncio.to_thread(setup.kafka.read, setup.topic)
+        headers = await asyncio.to_thread(setup.kafka.read_headers, setup.topic)
+        epoch = ("sluice-epoch", str(setup.embedded.epoch(NAME)).encode())
+        await setup.outputs.stop(NAME)
+    assert [[json.loads(it)["row"]["id"] for it in found] for found in values] == [[0, 1]]
+    assert headers == [
+        [("table", b"goods"), ("sluice-position", f"101/bin.000001@1700000000:{4 + 100 * it}:0".encode()), epoch]
+        for it in (0, 1)
+    ]
 
 
 async def test_headers_say_where_a_record_stands_and_in_which_epoch_it_was_sent(setup: Setup) -> None:

@@ -195,7 +195,7 @@ class Client(Consumer):
                 two tables are one key. Or a function that makes the key of the table's name and the values of a row.
                 For other tables, the primary key; for those that have none, the table.
             on_error: gets a change and what the function raised. If it returns, the change counts as processed.
-            window: batches between get and ack, at most ...
+            window: batches that are fetched and not processed, at most ...
             max_bytes: ... and their bytes, as received, after which no further batch is fetched.
             grace: seconds for which the end waits for calls of the function; longer ones go on by themselves.
             limits: how large a batch gets.

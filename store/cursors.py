@@ -153,9 +153,11 @@ class Cursors:
         """Look at what was put: attach those that waited for it, move idle subscribers on, free what can be freed.
 
         That is done for all members. If there are many (`Retention.has_many`), those that are in the ring are moved on
-        a little later; with ``every`` at once, and those that rest are looked at, too.
+        a little later; with ``every`` at once, and those that rest are looked at, too, but the more there are the less
+        often (`Look.take_review`).
         """
         followed, retention = self._shared.followed, self._retention
+        every = every and followed.take_review(now, len(retention.subscribers))
         for member in self.members:
             member.resting.look()  # before anything is freed
         if not (every or retention.pace.running or followed.is_due(self.ring, len(retention.subscribers))):

@@ -1,5 +1,6 @@
 """What the ring and the log have to keep for the subscribers of a destination and its views, and when that is freed."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,11 @@ FEW = 32
 not want is passed over, and freed, a little later ..."""
 SHARE = 8
 """... and at the latest when this part of the ring was put."""
+REVIEW = 0.005
+"""Seconds for each subscriber until all are looked at again, whatever was put. A look takes some 40 us, so that is less
+than a hundredth of a core. With 200 or fewer it is once a second, as often as somebody asks ..."""
+LONGEST_REVIEW = 10.0
+"""... and with 2,000 or more it is after these seconds."""
 LOG = -(1 << 16)
 """What stands for the log among the keys of clients, which are from -32768 up: see `Clients.key`."""
 
@@ -32,6 +38,8 @@ class Look:
     """The slot that was the next one to be put."""
     bytes: int = 0
     """That were put until then."""
+    reviewed: float = -math.inf
+    """When all were looked at because time had passed."""
 
     def is_due(self, ring: Ring, subscribers: int) -> bool:
         """Return whether it is time to look at all of so many."""
@@ -45,6 +53,13 @@ class Look:
     def take(self, ring: Ring) -> None:
         """Look at all of them now."""
         self.next, self.bytes = ring.next, ring.put_bytes
+
+    def take_review(self, now: float, subscribers: int) -> bool:
+        """Return whether all of so many are to be looked at, whatever was put, since it was long ago."""
+        if now < self.reviewed + min(subscribers * REVIEW, LONGEST_REVIEW):
+            return False
+        self.reviewed = now
+        return True
 
 
 class Retention:

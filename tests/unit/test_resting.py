@@ -226,6 +226,20 @@ def test_of_many_clients_the_places_are_moved_on_a_little_later(monkeypatch: pyt
     assert stream.ring.first == stream.ring.next
 
 
+def test_the_more_clients_there_are_the_less_often_all_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FEW", 2)
+    monkeypatch.setattr(module, "REVIEW", 0.25)
+    stream = Stream()
+    stream.transaction("one", "two")
+    resting(stream, *["one"] * 12)
+    looked = []
+    for second in range(1, 8):
+        stream.transaction("two")
+        stream.cursors.advance(float(second), every=True)
+        looked.append(stream.ring.first == stream.ring.next)
+    assert looked == [True, False, False, True, False, False, True]
+
+
 class RestingMachine(RuleBasedStateMachine):
     """Of all that rest, and are not named as roused, none may be given anything."""
 

@@ -343,10 +343,12 @@ class Calls(Destinations):
         await instance.flush()
 
     def check(self, destination: str, client_id: int, session: str | None = None) -> None:
-        """Raise what a get would raise."""
-        clients = self._admit(destination, client_id, "getWithoutAck", session).cursors.clients
-        clients.check(client_id, session)
-        clients.allowance(client_id).require_quota(client_id, unix_time())
+        """Raise what a get would raise, but for a quota: what the client was given before still counts."""
+        self._admit(destination, client_id, "getWithoutAck", session).cursors.clients.check(client_id, session)
+
+    def check_quota(self, destination: str, client_id: int) -> None:
+        """Raise QuotaExceededError when nothing is left of the quota of the day; raises as `status`."""
+        self._running(destination).cursors.clients.allowance(client_id).require_quota(client_id, unix_time())
 
     def outstanding(self, destination: str, client_id: int) -> int:
         """Return how many batches a client was given and has not acked; raises as `status`."""

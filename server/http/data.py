@@ -647,6 +647,7 @@ async def stream(
     form = negotiate(request.headers.get("accept"), STREAMED)
     token = session or context.embedded.open_session(destination, client_id)
     context.embedded.check(destination, client_id, token)
+    context.embedded.check_quota(destination, client_id)
     # Before the rollback, which takes back what an older one has.
     turn = await context.streams.begin((destination, client_id))
     await context.embedded.rollback(destination, client_id, session=token)

@@ -18,6 +18,7 @@ from ...protocol.errors import (
     GoneError,
     NotStoredError,
     PurgedError,
+    QuotaExceededError,
     RefusedError,
     ReshapedError,
     SluiceError,
@@ -272,14 +273,18 @@ class Delivery:
         output = self.output
         last: Batch | None = None
         while True:
-            batch = await self._embedded.get_without_ack(
-                output.destination,
-                output.client_id,
-                timeout=math.inf,
-                max_bytes=output.settings.max_bytes,
-                max_entries=self._most or None,
-                session=self._session,
-            )
+            try:
+                batch = await self._embedded.get_without_ack(
+                    output.destination,
+                    output.client_id,
+                    timeout=math.inf,
+                    max_bytes=output.settings.max_bytes,
+                    max_entries=self._most or None,
+                    session=self._session,
+                )
+            except QuotaExceededError:
+                await ready.join()  # what it was given counts, and would be charged again
+                raise
             self._most = 0
             if last is not None and not _follows(batch, last):
                 raise DeliveryError(

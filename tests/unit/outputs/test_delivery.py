@@ -252,6 +252,20 @@ async def test_an_error_is_followed_by_another_attempt_from_what_was_confirmed(
     await soon(setup.acked)
 
 
+async def test_what_an_output_was_given_before_its_quota_was_used_up_is_delivered(setup: Setup) -> None:
+    await setup.embedded.limit(NAME, CLIENT, {"quota": 1})  # one batch a day
+    setup.source.put(50, size=300)
+    await soon(lambda: setup.target.confirmed and not setup.embedded.status(NAME, CLIENT).marks)
+    await soon(lambda: setup.state == "retrying")
+    assert "has used up its quota" in setup.delivery.error
+    given = setup.target.confirmed
+    assert given == list(range(len(given)))
+    assert 0 < len(given) < 50
+    await setup.embedded.limit(NAME, CLIENT, {"quota": 0})
+    await soon(lambda: len(setup.target.confirmed) == 50)
+    assert setup.target.confirmed == list(range(50))
+
+
 async def test_what_cannot_be_sent_stops_the_output_after_all_before_it(setup: Setup) -> None:
     setup.target.poison = 7
     setup.source.put(20, size=100)

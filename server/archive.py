@@ -17,6 +17,7 @@ import io
 import os
 import re
 import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -112,16 +113,17 @@ class _Summing:
 class BackupWriter(AbstractContextManager["BackupWriter"]):
     """Writes a backup beside its place, and puts it there when `finish` has made it durable.
 
-    Every method raises OSError.
+    Every method raises OSError, and ConfigError for what would be no whole backup.
     """
 
     def __init__(self, path: Path, tell: Callable[[int], None]) -> None:
         """``tell`` is called with the bytes of each piece that is copied."""
+        require_new(path)
         self._path = path
-        self._new = path.with_name(f"{path.name}.tmp")
         self._tell = tell
         self._items: list[Item] = []
-        self._file = open_private(self._new, "wb")
+        number, new = tempfile.mkstemp(".tmp", f".{path.name}-", path.parent)  # with mode 0600, and for no other backup
+        self._new, self._file = Path(new), os.fdopen(number, "wb")
         self._tar = tarfile.open(fileobj=self._file, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115  see __exit__
 
     def __exit__(
@@ -139,7 +141,12 @@ class BackupWriter(AbstractContextManager["BackupWriter"]):
         summing = _Summing(file, self._tell)
         member = tarfile.TarInfo(name)
         member.size, member.mode, member.mtime = size, 0o600, int(time.time())  # noqa: TID251  of a file
-        self._tar.addfile(member, summing)
+        try:
+            self._tar.addfile(member, summing)
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise ConfigError(f"{name} became shorter while it was copied: run the backup again") from error
         self._items.append(Item(name=name, bytes=size, sha256=summing.sha256.hexdigest()))
 
     def finish(self, destinations: Mapping[str, Contents]) -> Manifest:
@@ -156,9 +163,16 @@ class BackupWriter(AbstractContextManager["BackupWriter"]):
         self._tar.close()
         self._file.flush()
         os.fsync(self._file.fileno())
+        require_new(self._path)
         self._new.replace(self._path)
         sync_folder(self._path.parent)
         return manifest
+
+
+def require_new(path: Path) -> None:
+    """Raise ConfigError if the file of a backup exists."""
+    if path.exists():
+        raise ConfigError(f"{path} exists: choose another name, or move it away")
 
 
 def verify(path: Path, tell: Callable[[int], None]) -> Manifest:
@@ -174,7 +188,7 @@ def verify(path: Path, tell: Callable[[int], None]) -> Manifest:
             if member.name == MANIFEST:
                 if member.size > LARGEST_MANIFEST:
                     raise _bad(path, f"its manifest has {member.size} bytes")
-                data = file.read()
+                data = b"".join(iter(lambda: file.read(CHUNK), b""))  # noqa: B023  read at once
                 continue
             summing = _Summing(file, tell)
             while summing.read():
@@ -213,13 +227,23 @@ def extract(path: Path, manifest: Manifest, targets: Mapping[str, Path], tell: C
         raise _bad(path, f"{min(missing)!r} has gone since it was verified")
 
 
+class _Pieces(io.BufferedReader):
+    """A file that is read in pieces only: what tarfile reads as a whole are headers, whose size anybody can write."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return what comes next. Raises tarfile.ReadError if too much is wanted."""
+        if size is None or not 0 <= size <= CHUNK:
+            raise tarfile.ReadError(f"it has a header of {size} bytes")
+        return super().read(size)
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[Iterator[tuple[tarfile.TarInfo, IO[bytes]]]]:
     """Give the members, one after the other, each with its content. Raises ConfigError."""
     try:
-        with tarfile.open(path, "r:") as tar:
+        with _Pieces(io.FileIO(path)) as file, tarfile.open(fileobj=file, mode="r:") as tar:
             yield _members(path, tar)
-    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
+    except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:
         raise _bad(path, f"{type(error).__name__}: {error}") from error
     except OSError as error:
         if error.filename not in (None, str(path)):
@@ -230,7 +254,7 @@ def _opened(path: Path) -> Iterator[Iterator[tuple[tarfile.TarInfo, IO[bytes]]]]
 def _members(path: Path, tar: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
     room = path.stat().st_size
     for member in tar:
-        if member.type != tarfile.REGTYPE or member.issparse():
+        if member.type != tarfile.REGTYPE or member.issparse() or member.size < 0:
             raise _bad(path, f"{member.name!r} is not a plain file")
         if member.name != MANIFEST and not NAME.fullmatch(member.name):
             raise _bad(path, f"{member.name!r} is no name that a backup has")

@@ -8,8 +8,8 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -25,10 +25,11 @@ from ...instance.meta.file import FILE_NAME, PARSE_NAME, read_client, replace_fi
 from ...instance.meta.nodes import NodeSession, NoNodeError
 from ...instance.meta.zookeeper import ZooKeeperClients, read_epoch
 from ...protocol.errors import ConfigError
-from ...protocol.paths import epoch_node
+from ...protocol.paths import destination_node, epoch_node
 from ...store.cursor import StoredClient
 from ...store.folder import sync_folder
-from ..archive import CREDENTIALS, PARTS, BackupWriter, Contents, Manifest, extract, verify
+from ...store.log.log import COMPRESSED
+from ..archive import CREDENTIALS, PARTS, BackupWriter, Contents, Manifest, extract, require_new, verify
 from ..config import Configuration
 from ..config.folder import INSTANCE_FILE, MAIN_FILE
 from ..wording import counted
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 SAVED_NAME = "cursors-backup.dat"
 """File of the cursors that were in ZooKeeper, as `sluice cluster restore` reads it."""
+ATTEMPTS = 10
+"""To read the cursors in ZooKeeper while no client goes."""
 RESTORING = ".restoring"
 """How a file ends that is not at its place yet."""
 LISTS = (PARSE_NAME, "audit.jsonl", "audit.1.jsonl", "quarantine.jsonl", "quarantine.db", "skipped.jsonl")
@@ -102,8 +105,7 @@ def backup_command(options: Any) -> int:
         return 0
     path = _path(options.to)
     configuration = Configuration(options.conf, os.environ)
-    names = options.destinations or configuration.destinations()
-    configs = [configuration.instance(name) for name in names]
+    configs = _configs(configuration, options.destinations)
     with (
         _Progress("copying") as progress,
         BackupWriter(path, progress.add) as writer,
@@ -126,14 +128,25 @@ def backup_command(options: Any) -> int:
     return 0
 
 
+def _configs(configuration: Configuration, names: Sequence[str]) -> "list[InstanceConfig]":
+    """Return the destinations to be backed up: all, or these with their views. Raises ConfigError."""
+    configs = {it: configuration.instance(it) for it in names or configuration.destinations()}
+    if not names:
+        return [*configs.values()]
+    for name, config in configs.items():
+        if config.route:
+            raise ConfigError(f"{name} is a view of {config.route}, and is backed up with it: name {config.route}")
+    others = (configuration.instance(it) for it in configuration.destinations() if it not in configs)
+    return [*configs.values(), *(it for it in others if it.route in configs)]
+
+
 def _path(to: Path) -> Path:
     """Return where a backup is written. Raises ConfigError."""
     if to.is_dir():
         to /= f"sluice-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar"  # noqa: TID251  a name
     if to.suffix != ".tar":
         raise ConfigError(f"{to} is neither a folder nor the name of a .tar file")
-    if to.exists():
-        raise ConfigError(f"{to} exists: choose another name, or move it away")
+    require_new(to)
     if not to.parent.is_dir():
         raise ConfigError(f"the folder {to.parent} does not exist: make it")
     return to
@@ -187,8 +200,10 @@ def _saved(configuration: Configuration, config: "InstanceConfig", path: Path) -
             store = ZooKeeperClients(session, it, config.address, parse=parse)
             try:
                 clients = await store.read()
-            except NoNodeError:
-                continue
+            except NoNodeError as error:
+                if error.path == destination_node(it):  # nobody has subscribed yet
+                    continue
+                raise
             at = time.time()  # noqa: TID251  is stored
             found = {client.client_id: client for client in clients}
             backup.saved[it] = Saved(backup.epoch, at, "sluice backup", found, store.moves)
@@ -196,29 +211,39 @@ def _saved(configuration: Configuration, config: "InstanceConfig", path: Path) -
                 backup.source, backup.place = store.source, store.place
         return backup
 
-    backup = in_session(configuration.server, read)
+    async def read_whole(session: NodeSession) -> Backup:
+        for _ in range(ATTEMPTS - 1):
+            with suppress(NoNodeError):  # a client was unsubscribed while it was read
+                return await read(session)
+        return await read(session)
+
+    backup = in_session(configuration.server, read_whole)
     write(path, backup, config.address)
     return backup
 
 
 def _add_log(writer: BackupWriter, config: "InstanceConfig") -> None:
     """Add the files of the log, oldest first; each after its index, which then names no more than it has."""
-    listed = sorted(config.log_folder.glob("*.log"))
+
+    def add(path: Path) -> bool:
+        return [_add_if_there(writer, f"log/{name}/{it.name}", it) for it in (path.with_suffix(".index"), path)][1]
+
+    name, listed = config.destination, sorted(config.log_folder.glob("*.log"))
     for path in listed:
-        found = [path]
-        if not path.exists():  # it was compressed meanwhile, or removed
-            found = [it for it in (path.with_suffix(".zst.log"),) if it not in listed]
-        for log in found:
-            for it in (log.with_suffix(".index"), log):
-                _add_if_there(writer, f"log/{config.destination}/{it.name}", it)
+        compressed = path.with_suffix(COMPRESSED)
+        if not add(path) and compressed not in listed:  # it was compressed meanwhile, or removed
+            add(compressed)
 
 
-def _add_if_there(writer: BackupWriter, name: str, path: Path) -> None:
+def _add_if_there(writer: BackupWriter, name: str, path: Path) -> bool:
+    """Add a file; whether it was there."""
     try:
         writer.add(name, path)
     except FileNotFoundError:
         if path.exists():
             raise
+        return False
+    return True
 
 
 def _add_lists(writer: BackupWriter, config: "InstanceConfig", folder: Path) -> None:

@@ -11,15 +11,18 @@ from kazoo.client import KazooClient
 
 from sluice.instance import audit
 from sluice.instance.meta.base import InUse
-from sluice.instance.meta.nodes import UnknownOutcomeError
+from sluice.instance.meta.nodes import UnknownOutcomeError, Watch
 from sluice.instance.meta.zookeeper import ZooKeeperClients, epoch_data, read_epoch
 from sluice.protocol.errors import ConfigError
-from sluice.protocol.paths import GROUP, epoch_node, running_node
+from sluice.protocol.paths import GROUP, client_node, epoch_node, running_node
 from sluice.protocol.position import Position
+from sluice.server.archive import verify
+from sluice.server.cli.command import argument_parser
 from sluice.server.ha import backup as backup_module
 from sluice.server.ha.backup import NO_EPOCH, Backup, Backups, Saved, path_of, read, read_all, write
 from sluice.server.ha.cluster import Cluster
 from sluice.server.ha.restore import Candidate, plan, write_back
+from sluice.server.ha.zookeeper import ZooKeeperSession
 from sluice.store.cursor import Changes, Cursor, StoredClient
 from sluice.store.moves import SERVER, Move, MoveState, Reason
 from tests import commands
@@ -375,6 +378,27 @@ async def test_a_backup_of_cursors_in_zookeeper_is_written_back_to_one_that_has_
     assert "2 clients written to ZooKeeper" in await run("cluster", "restore", "--yes")
     assert await clients_of(zookeeper) == {1001: CLIENT, 1002: OTHER}
     assert read_epoch(empty.get(epoch_node(NAME))[0], NAME) > 6
+
+
+async def test_a_client_that_goes_while_a_backup_reads_it_takes_no_other_with_it(
+    zookeeper: ZooKeeper, empty: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, file = conf(tmp_path, zookeeper), tmp_path / "backup.tar"
+    empty.create(epoch_node(NAME), epoch_data(6), makepath=True)
+    async with session(zookeeper) as zk:
+        await ZooKeeperClients(zk, NAME, ADDRESS).store(0, Changes({1001: CLIENT, 1002: OTHER}), None)
+    children = ZooKeeperSession.children
+
+    async def and_one_goes(self: ZooKeeperSession, path: str, watch: Watch | None = None) -> list[str]:
+        names = await children(self, path, watch)
+        if "1002" in names:
+            empty.delete(client_node(NAME, 1002), recursive=True)
+        return names
+
+    monkeypatch.setattr(ZooKeeperSession, "children", and_one_goes)
+    options = argument_parser("backup").parse_args(["backup", "--to", str(file), "--conf", str(folder)])
+    assert await asyncio.to_thread(options.run, options) == 0
+    assert verify(file, lambda _: None).destinations[NAME].clients == {1001: str(CURSOR.position)}
 
 
 @pytest.mark.extended

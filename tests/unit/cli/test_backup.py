@@ -2,9 +2,11 @@
 
 import io
 import json
+import os
 import sqlite3
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,9 @@ from sluice.instance import audit
 from sluice.instance.meta.file import FileMetaStore
 from sluice.protocol.errors import ConfigError
 from sluice.protocol.position import Position
-from sluice.server.archive import verify
+from sluice.server.archive import BackupWriter, verify
+from sluice.server.cli.backup import _add_log
+from sluice.server.config import Configuration
 from sluice.store.cursor import Changes, Cursor, StoredClient
 from tests import commands
 
@@ -149,6 +153,68 @@ def test_an_existing_file_is_not_replaced_and_a_failure_leaves_nothing(
     assert {it.name for it in tmp_path.iterdir()} == {"former", "all.tar"}
 
 
+async def test_a_destination_is_backed_up_once_and_with_its_views(
+    former: Installation, later: Installation, tmp_path: Path
+) -> None:
+    (former.conf / "part").mkdir()
+    (former.conf / "part" / "instance.properties").write_text("sluice.instance.route = example\n")
+    with (former.conf / "canal.properties").open("a") as file:
+        file.write("canal.destinations = example,part\n")
+    store = FileMetaStore(former.data.parent, "part", ("127.0.0.1", 1))
+    epoch, _ = await store.open()
+    await store.write(Changes({1002: replace(CLIENT, client_id=1002)}), epoch)
+    await store.close()
+    path = tmp_path / "named.tar"
+    former.run("backup", "example", "example", "--to", str(path))
+    shown = later.run("backup", "--verify", str(path))
+    assert "client 1001  " in shown
+    assert "client 1002  " in shown
+    said = former.run("backup", "part", "--to", str(tmp_path / "part.tar"), status=2)
+    assert "part is a view of example, and is backed up with it: name example" in said
+
+
+def test_two_backups_to_one_file_do_not_mix(tmp_path: Path) -> None:
+    path, data = tmp_path / "all.tar", tmp_path / "skipped.jsonl"
+    data.write_bytes(b"x" * 100_000)
+    with BackupWriter(path, lambda _: None) as first, BackupWriter(path, lambda _: None) as second:
+        for it in (first, second):
+            it.add("data/example/skipped.jsonl", data)
+        first.finish({})
+        with pytest.raises(ConfigError, match="exists: choose another name"):
+            second.finish({})
+    assert [it.bytes for it in verify(path, lambda _: None).items] == [100_000]
+    assert {it.name for it in tmp_path.iterdir()} == {"all.tar", "skipped.jsonl"}
+
+
+def test_a_file_of_the_log_that_is_compressed_while_it_is_copied_is_in_the_backup(
+    former: Installation, tmp_path: Path
+) -> None:
+    log, name = former.data / "log", "00000000000000000001"
+
+    def compress(_: int) -> None:
+        """As the server does it: the compressed file is there before the other one goes."""
+        for ending in ("index", "log"):
+            if (path := log / f"{name}.{ending}").exists():
+                path.rename(log / f"{name}.zst.{ending}")
+
+    config = Configuration(former.conf, {}).instance("example")
+    with BackupWriter(tmp_path / "all.tar", compress) as writer:
+        _add_log(writer, config)
+        names = {it.name for it in writer.finish({}).items}
+    assert {f"log/example/{name}.zst.log", f"log/example/{name}.zst.index"} <= names
+
+
+def test_a_file_that_is_cut_while_it_is_copied_is_named(tmp_path: Path) -> None:
+    data = tmp_path / "skipped.jsonl"
+    data.write_bytes(b"x" * (1 << 20))
+    with (
+        pytest.raises(ConfigError, match=r"skipped\.jsonl became shorter while it was copied: run the backup again"),
+        BackupWriter(tmp_path / "all.tar", lambda _: os.truncate(data, 10)) as writer,
+    ):
+        writer.add("data/example/skipped.jsonl", data)
+    assert {it.name for it in tmp_path.iterdir()} == {"skipped.jsonl"}
+
+
 async def test_cursors_do_not_change_where_they_are_kept(backup: Path, later: Installation) -> None:
     later.configure()
     with (later.conf / "canal.properties").open("a") as file:
@@ -236,6 +302,24 @@ def test_a_backup_whose_sizes_lie_or_that_was_cut_is_refused(backup: Path, tmp_p
         path.write_bytes(text)
         with pytest.raises(ConfigError, match="is not a whole backup of Sluice"):
             verify(path, lambda _: None)
+
+
+def header(size: int) -> bytes:
+    """The header of a header: tarfile reads as much as it says, before it gives a member."""
+    made = tarfile.TarInfo("header")
+    made.type, made.size = tarfile.XHDTYPE, size
+    return made.tobuf(tarfile.GNU_FORMAT)
+
+
+def test_headers_that_are_large_or_never_end_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "all.tar"
+    path.write_bytes(header(1 << 40))
+    os.truncate(path, 1 << 41)  # a file with a hole needs no room
+    with pytest.raises(ConfigError, match="it has a header of 1099511627776 bytes"):
+        verify(path, lambda _: None)
+    path.write_bytes(header(0) * 10_000)
+    with pytest.raises(ConfigError, match="is not a whole backup of Sluice: RecursionError"):
+        verify(path, lambda _: None)
 
 
 def test_a_manifest_has_a_limit(backup: Path, monkeypatch: pytest.MonkeyPatch) -> None:

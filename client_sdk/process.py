@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from ..protocol.canal.rows import Change, Row
-from ..protocol.errors import BadParameterError
+from ..protocol.errors import BadParameterError, QuotaExceededError
 from .batch import Batch
 from .endpoint import Endpoint
 from .keys import Key, Keys, ProcessingError
@@ -65,6 +65,7 @@ class Processing(Generic[R]):
         self._endpoint = endpoint
         self._keys = Keys(key)
         self._schedule: Schedule[Batch, Item] = Schedule(workers, window, max_bytes)
+        self._spent: QuotaExceededError | None = None  # why no further batch is fetched
         self._failures: list[BaseException] = []
         self._told = 0  # failures that were raised or logged
 
@@ -76,7 +77,12 @@ class Processing(Generic[R]):
     @property
     def has_news(self) -> bool:
         """Whether there is something to ack, or to raise."""
-        return self._schedule.has_processed or bool(self._failures)
+        return self._schedule.has_processed or bool(self._failures) or self._is_spent
+
+    @property
+    def _is_spent(self) -> bool:
+        """Whether all is processed that was given before the quota was used up."""
+        return self._spent is not None and self._schedule.is_empty
 
     def read(self, batch: Batch) -> list[Keyed]:
         """Decode the changes of a batch, and find their keys."""
@@ -103,8 +109,11 @@ class Processing(Generic[R]):
             self.fail(ProcessingError(what, task.change, failure))
 
     def fail(self, failure: BaseException) -> None:
-        """Begin nothing any more, because of this."""
-        self._failures.append(failure)
+        """Begin nothing any more, because of this; of a quota that is used up, when all before is processed."""
+        if isinstance(failure, QuotaExceededError):
+            self._spent = failure
+        else:
+            self._failures.append(failure)
 
     def take(self) -> tuple[int, list[Batch]]:
         """Take what is to be acked, and its generation; raise the first failure when there is no more of it."""
@@ -113,6 +122,8 @@ class Processing(Generic[R]):
         if not batches and len(self._failures) > self._told:
             self._told += 1
             raise self._failures[self._told - 1]
+        if not batches and self._spent is not None and self._is_spent:
+            raise self._spent
         return self._schedule.generation, batches
 
     def take_last(self) -> tuple[int, list[Batch]]:

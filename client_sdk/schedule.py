@@ -70,6 +70,11 @@ class Schedule(Generic[B, C]):
         return len(self._flights) >= self._window or self._bytes >= self._max_bytes
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no batch is there."""
+        return not self._flights
+
+    @property
     def has_processed(self) -> bool:
         """Whether `take` would give batches."""
         return bool(self._flights) and not self._flights[0].left

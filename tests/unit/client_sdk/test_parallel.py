@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from sluice.client_sdk import AsyncClient, Change, Client, Limits, ProcessingError, Row
+from sluice.client_sdk.process import Processing
 from sluice.protocol import errors
 from sluice.protocol.canal.entry_pb2 import ALTER, ROWDATA, UPDATE, Column, Entry, Header, RowChange
 from tests.effort import times
@@ -186,6 +188,30 @@ class TestAcks:
             assert client.status()["acked"] == position(0)
             gate.open(0)
             eventually(lambda: client.status()["acked"] == position(4))
+
+    def test_what_was_given_before_a_quota_was_used_up_is_processed_and_acked(
+        self, other: Any, client: Any, server: ServerThread, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fail, is_used_up = Processing.fail, threading.Event()
+
+        def tell(self: Processing[Any], failure: BaseException) -> None:
+            fail(self, failure)
+            is_used_up.set()
+
+        monkeypatch.setattr(Processing, "fail", tell)
+        headers = {"content-type": "application/json"}
+        url = f"{server.url}/v1/destinations/example/clients/1001/limit"
+        with urllib.request.urlopen(urllib.request.Request(url, b'{"quota": 1}', headers, method="POST")) as answer:
+            assert answer.status == 200
+        server.source.write(6)
+        gate = Gate()
+        with processing(other, gate, workers=1) as running:
+            eventually(lambda: gate.begun == [0] and is_used_up.is_set())
+            gate.open(*range(6))
+            with pytest.raises(errors.QuotaExceededError):
+                running.result(60)
+        assert gate.ended == list(range(6))
+        assert client.status()["acked"] == position(6)
 
     @pytest.mark.parametrize("limit", [{"window": 2}, {"max_bytes": 100}], ids=["batches", "bytes"])
     def test_no_more_is_fetched_than_may_be_in_flight(

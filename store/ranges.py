@@ -96,9 +96,15 @@ class Ranges:
         return found
 
     def is_marked(self, client_id: int, from_: Position, to: Position) -> bool:
-        """Return whether a range is in one that a client was given and has not confirmed. Raises NotSubscribedError."""
-        ranges = [mark.range for mark in self._clients.find(client_id).marks.values() if mark.range is not None]
-        return any(Position.parse(it.from_) <= from_ and to <= Position.parse(it.to) for it in ranges)
+        """Return whether a range is in those that a client was given and has not confirmed, without a gap.
+
+        Raises NotSubscribedError.
+        """
+        place = None  # up to which it is, if it begins in one of them
+        for mark in self._clients.find(client_id).marks.values():  # in the order of the stream
+            if (it := mark.range) is not None and Position.parse(it.from_) <= (place or from_) <= Position.parse(it.to):
+                place = Position.parse(it.to)
+        return place is not None and place >= to
 
     def read(self, client_id: int, from_: Position, to: Position, *, transactions: bool = True) -> Batch | None:
         """Read a range without a mark, for the subscriber's filter; None when the stream has not reached its end.

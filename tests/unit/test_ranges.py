@@ -158,6 +158,30 @@ def test_same_position_and_limits_give_the_same_range(setup: Setup) -> None:
     assert setup.cursors.status(CLIENT).marks == [first.batch_id]
 
 
+def test_a_range_over_several_that_follow_each_other_is_marked(setup: Setup) -> None:
+    for text in (b"one", b"two", b"three", b"four"):
+        setup.put(text)
+    setup.mark(3, RangeLimits(rows=1))
+    setup.mark(6, RangeLimits(rows=1))
+    marks = [(from_, to) for from_ in range(0, 13, 3) for to in range(from_, 13, 3)]
+    is_marked = setup.cursors.ranges.is_marked
+    found = [it for it in marks if is_marked(CLIENT, setup.position(it[0]), setup.position(it[1]))]
+    assert found == [(3, 3), (3, 6), (3, 9), (6, 6), (6, 9), (9, 9)]
+    setup.cursors.ack_to(CLIENT, setup.position(3), now=NOW)
+    setup.mark(9, RangeLimits(rows=1))
+    assert is_marked(CLIENT, setup.position(4), setup.position(12))
+    assert not is_marked(CLIENT, setup.position(2), setup.position(12))
+
+
+def test_a_range_that_jumps_over_one_without_a_mark_is_not_marked(setup: Setup) -> None:
+    for text in (b"one", b"two", b"three"):
+        setup.put(text)
+    setup.mark(0, RangeLimits(rows=1))
+    setup.mark(6, RangeLimits(rows=1))
+    assert not setup.cursors.ranges.is_marked(CLIENT, setup.position(0), setup.position(9))
+    assert setup.cursors.ranges.is_marked(CLIENT, setup.position(6), setup.position(9))
+
+
 def test_other_limits_make_another_range(setup: Setup) -> None:
     setup.put(b"one")
     setup.put(b"two")

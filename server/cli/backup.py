@@ -70,7 +70,9 @@ def add_commands(commands: Any) -> None:
         "sluice backup example --to example.tar --without-log",
         "sluice backup --verify example.tar",
     )
-    backup.add_argument("destinations", nargs="*", metavar="DESTINATION", help="only these, with their views (default: all)")
+    backup.add_argument(
+        "destinations", nargs="*", metavar="DESTINATION", help="only these and their views (default: all)"
+    )
     what = backup.add_mutually_exclusive_group(required=True)
     what.add_argument("--to", type=Path, metavar="FILE.tar", help="write this file, or a new one in this folder")
     what.add_argument("--verify", type=Path, metavar="FILE", help="read a backup to its end, and check all sums")

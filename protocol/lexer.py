@@ -63,9 +63,24 @@ END: Final = Token("", "")
 
 MOST: Final = 1_000_000
 """Words, symbols, spaces and comments of a statement that is read: it takes some seconds at most."""
-_LETTER: Final = r"0-9A-Za-z_$\x80-\x84\x86-\x9f\xa1-\U0010ffff"
-"""Of words: servers take every character beyond ASCII for one, but for the spaces of 8-bit character sets."""
-_SPACE: Final = r"\t-\r\x1c-\x20\x85\xa0"
+_WITH_NBSP: Final = frozenset(
+    {
+        "armscii8",
+        "cp1250",
+        "cp852",
+        "cp866",
+        "dec8",
+        "geostd8",
+        "greek",
+        "hebrew",
+        "keybcs2",
+        "latin1",
+        "latin2",
+        "latin5",
+        "latin7",
+    }
+)
+"""Character sets of clients in which a no-break space separates words. In UTF-8 it is a letter, as all beyond ASCII."""
 _BACKTICKED: Final = r"`(?:[^`]++|``)*+`"
 _PLAIN: Final = r"""'(?:[^']++|'')*+'""", r""""(?:[^"]++|"")*+\""""
 _ESCAPING: Final = r"""'(?:[^'\\]++|\\.|'')*+'""", r""""(?:[^"\\]++|\\.|"")*+\""""
@@ -75,37 +90,42 @@ _NOT_IN_NAMES: Final = re.compile("[\U00010000-\U0010ffff]")
 
 
 @cache
-def _pattern(sql_mode: int) -> re.Pattern[str]:
+def _pattern(sql_mode: int, *, nbsp: bool) -> re.Pattern[str]:
+    space = r"\t-\r\x20\xa0" if nbsp else r"\t-\r\x20"
+    beyond = r"\x80-\x9f\xa1-\U0010ffff" if nbsp else r"\x80-\U0010ffff"
+    letter = rf"0-9A-Za-z_${beyond}"
     single, double = _PLAIN if sql_mode & NO_BACKSLASH_ESCAPES else _ESCAPING
     names, strings = _BACKTICKED, f"{single}|{double}"
     if sql_mode & ANSI_QUOTES:  # a backslash in a name is as any other character
         names, strings = f"{_BACKTICKED}|{_PLAIN[1]}", single
     return re.compile(
         rf"""
-          (?P<space> [{_SPACE}]++ | --(?=[{_SPACE}\x00-\x1f\x7f]|\Z)[^\n]*+ | \#[^\n]*+ )
+          (?P<space> [{space}]++ | --(?=[{space}\x00-\x1f\x7f]|\Z)[^\n]*+ | \#[^\n]*+ )
         | (?P<open> /\* (?P<code> (?P<own>M)?! (?P<version>\d{{5,6}})? )? )
         | (?P<close> \*/ )
         | (?P<name> {names} )
         | (?P<string> {strings} )
         | (?P<number>
-            (?<! [{_LETTER}] \. )  # there it is a name
-            (?: \d+\.\d* (?:[eE][+-]?\d+)?+ | (?<! [{_LETTER}] ) \.\d+ (?:[eE][+-]?\d+)?+ | \d+[eE][+-]?\d+ )
-            (?! [{_LETTER}] )
+            (?<! [{letter}] \. )  # there it is a name
+            (?: \d+\.\d* (?:[eE][+-]?\d+)?+ | (?<! [{letter}] ) \.\d+ (?:[eE][+-]?\d+)?+ | \d+[eE][+-]?\d+ )
+            (?! [{letter}] )
           )
-        | (?P<word> [{_LETTER}]++ )
+        | (?P<word> [{letter}]++ )
         | (?P<symbol> [^`'"] )
         """,
         re.VERBOSE | re.DOTALL | re.ASCII,
     )
 
 
-def tokens(sql: str, dialect: Dialect | None = None, sql_mode: int = 0) -> Iterator[Token]:
+def tokens(sql: str, dialect: Dialect | None = None, sql_mode: int = 0, charset: str | None = None) -> Iterator[Token]:
     """Separate a statement; only as much text is read as is asked for. Raises UnreadableError.
+
+    The character set is that of the client that sent it; without one it is UTF-8.
 
     Without a dialect the server is not known: every conditional comment is code, and what does not end goes to the end
     of the text. Then only a statement of too many words is unreadable.
     """
-    pattern = _pattern(sql_mode & (NO_BACKSLASH_ESCAPES | ANSI_QUOTES))
+    pattern = _pattern(sql_mode & (NO_BACKSLASH_ESCAPES | ANSI_QUOTES), nbsp=charset in _WITH_NBSP)
     at = 0
     in_code = False
     for _ in range(MOST):

@@ -48,9 +48,12 @@ class Statement:
         return frozenset(table for change in self.changes for table in change.tables)
 
 
-def classify(sql: str, schema: str, sql_mode: int = 0) -> Statement:
-    """Classify a statement whose unqualified names belong to `schema`. Never raises."""
-    reader = _Reader(sql, schema, sql_mode)
+def classify(sql: str, schema: str, sql_mode: int = 0, charset: str | None = None) -> Statement:
+    """Classify a statement whose unqualified names belong to `schema`. Never raises.
+
+    The character set is that of the client that sent it; without one it is UTF-8.
+    """
+    reader = _Reader(sql, schema, sql_mode, charset)
     try:
         return Statement(tuple(_statement(reader)))
     except UnreadableError:
@@ -62,7 +65,7 @@ def event_type_of(sql: str, schema: str) -> EventType:
     changes = classify(sql, schema).changes
     if changes and changes[0].event_type is not EventType.QUERY:
         return changes[0].event_type
-    return _DDL_HEADS.get(_Reader(sql, schema, 0).peek(), EventType.QUERY)
+    return _DDL_HEADS.get(_Reader(sql, schema).peek(), EventType.QUERY)
 
 
 def is_of_database(sql: str) -> bool:
@@ -73,8 +76,8 @@ def is_of_database(sql: str) -> bool:
 class _Reader:
     """Reads tokens forward, one ahead; only as much text is looked at as is asked for."""
 
-    def __init__(self, sql: str, schema: str, sql_mode: int) -> None:
-        self._tokens = tokens(sql, sql_mode=sql_mode)
+    def __init__(self, sql: str, schema: str, sql_mode: int = 0, charset: str | None = None) -> None:
+        self._tokens = tokens(sql, sql_mode=sql_mode, charset=charset)
         self._schema = schema
         self._next = END
         with contextlib.suppress(UnreadableError):  # as if it had no words

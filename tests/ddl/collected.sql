@@ -248,6 +248,8 @@ ALTER TABLE c1 DROP COLUMN b, ADD b VARCHAR(9);
 CREATE TABLE `a b` (`c d` INT, `e``f` INT, ` g` INT);
 CREATE TABLE `日本語` (`列` INT, `é` VARCHAR(3));
 ALTER TABLE `日本語` CHANGE `列` `カラム` BIGINT, ADD `É2` INT AFTER `é`;
+CREATE TABLE t  (a  INT, b c INT, d　 INT, e f INT);
+ALTER TABLE t  ADD g  INT, DROP b c;
 CREATE TABLE `select` (`from` INT, `where` INT, PRIMARY KEY (`from`));
 CREATE TABLE ddl_two.`t.x` (a INT);
 CREATE TABLE `ddl_two` . `y` (a INT);

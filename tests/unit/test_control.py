@@ -22,7 +22,8 @@ from tests.binlog import Log
 from tests.decoding import feed
 from tests.unit.plans import table_map
 
-MYSQL80 = Dialect((8, 0, 15), mariadb=False, charsets=frozenset({"utf8mb4", "latin1"}))
+CHARSETS = {8: "latin1", 45: "utf8mb4"}
+MYSQL80 = Dialect((8, 0, 15), mariadb=False, charsets=frozenset(CHARSETS.values()))
 
 
 class Recorded:
@@ -54,7 +55,7 @@ def answer(
     decoder = Decoder(ring, config)
     quarantine = Quarantine(path_of(folder, "example"))
     control = Control(config, ring, decoder, quarantine)
-    control.schemas, control.charsets, control.asks_schemas = Schemas(Recorded(), MYSQL80), {8: "latin1"}, True
+    control.schemas, control.charsets, control.asks_schemas = Schemas(Recorded(), MYSQL80), CHARSETS, True
     control.mariadb = False
     control.pending_shape = announced
     decoder.begin(source="source")
@@ -135,6 +136,16 @@ def test_quotes_are_those_of_the_events_sql_mode(tmp_path: Path) -> None:
         log.add(BinlogEvent.QUERY_EVENT, struct.pack("<IIBHH", 1, 0, 2, 0, len(status)) + status + b"db\0" + sql)
     _, entries = answer(log, tmp_path, filter_regex=r"db\..*")
     assert [(entry.header.schemaName, entry.header.tableName) for entry in entries] == [("crm", "t")]
+
+
+@pytest.mark.parametrize(("collation", "table"), [(8, "t"), (45, "t\xa0")])
+def test_a_no_break_space_is_part_of_a_name_that_comes_in_utf8(tmp_path: Path, collation: int, table: str) -> None:
+    status = b"\4" + struct.pack("<3H", collation, collation, collation)
+    sql = "CREATE TABLE t\xa0 (id INT)".encode({8: "latin1", 45: "utf-8"}[collation])
+    log = Log()
+    log.add(BinlogEvent.QUERY_EVENT, struct.pack("<IIBHH", 1, 0, 2, 0, len(status)) + status + b"db\0" + sql)
+    _, entries = answer(log, tmp_path)
+    assert [entry.header.tableName for entry in entries] == [table]
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_what_does_not_end_is_not_read(sql: str) -> None:
         ("t.1e5 .5 t.15 t.1.5", ["t", ".", "1e5", ".5", "t", ".", "15", "t", ".", "1", ".", "5"]),
         ("x'27' X'' b'01' 0x27 0b1", ["x", "27", "X", "", "b", "01", "0x27", "0b1"]),
         ("_utf8'a' n'b'", ["_utf8", "a", "n", "b"]),
-        ("a;b\xa0c", ["a", ";", "b", "c"]),
+        ("a;b\xa0 c\x85d\u3000 --\xa0e", ["a", ";", "b\xa0", "c\x85d\u3000", "-", "-", "\xa0e"]),
         ("a--b --\x01 c\n--\x7fd\n# e\nf --", ["a", "-", "-", "b", "f"]),
         ("'a' 'b''' '' '''' `\\`", ["a", "b'", "", "'", "\\"]),
     ],
@@ -88,6 +88,12 @@ def test_what_does_not_end_is_not_read(sql: str) -> None:
 def test_words_are_those_that_servers_see(sql: str, expected: list[str]) -> None:
     for dialect in (None, MYSQL80, MARIADB):
         assert [token.text for token in tokens(sql, dialect)] == expected
+
+
+@pytest.mark.parametrize("charset", ["latin1", "greek", "cp866"])
+def test_a_no_break_space_separates_words_in_old_character_sets(charset: str) -> None:
+    found = [token.text for token in tokens("a\xa0b\u20ac, `c\xa0`.1e5 --\xa0d", None, 0, charset)]
+    assert found == ["a", "b\u20ac", ",", "c\xa0", ".1e5"]
 
 
 @pytest.mark.parametrize(

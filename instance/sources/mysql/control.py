@@ -8,7 +8,7 @@ from typing import Final
 
 from ....protocol import props
 from ....protocol.canal import entry_pb2 as pb
-from ....protocol.canal.ddl import DML, Change, classify
+from ....protocol.canal.ddl import DML, Change, Statement, classify
 from ....protocol.canal.tags import EventType
 from ....protocol.errors import DecodeError, PurgedError, SourceError
 from ....protocol.position import Position
@@ -144,7 +144,7 @@ class Control:
         if query is None:
             return
         sql = self._text(query)
-        changes = classify(sql, query.schema, query.status.sql_mode).changes
+        changes = self._classify(query, sql).changes
         if not changes or changes[0].event_type not in DML:
             self._apply(event, query, sql)
 
@@ -244,7 +244,7 @@ class Control:
         if query is None:
             return []
         sql = self._text(query)
-        changes = classify(sql, query.schema, query.status.sql_mode).changes
+        changes = self._classify(query, sql).changes
         if changes and changes[0].event_type in DML:
             return []
         return self.schemas.changes_of(sql, self._context(event, query))
@@ -300,7 +300,7 @@ class Control:
                 change = pb.RowChange(eventType=event_type, sql=sql, props=pairs)
                 self._put(event, Kind.QUERY, event_type, "", "", change)
                 return
-        statement = classify(sql, query.schema, query.status.sql_mode)
+        statement = self._classify(query, sql)
         changes = statement.changes
         if changes and changes[0].event_type in DML:
             self._dml(event, query, sql, changes[0])
@@ -333,6 +333,7 @@ class Control:
             query.status.sql_mode,
             self.charsets.get(query.status.server_collation or 0),
             self.charsets.get(query.status.connection_collation or 0),
+            self._charset(query),
             failed=query.error != 0,
             uses_temporary=event.flags & _THREAD_SPECIFIC != 0,
         )
@@ -376,10 +377,15 @@ class Control:
         kind = Kind.QUERY if is_dml or change.event_type == EventType.QUERY else Kind.DDL
         self._put(event, kind, change.event_type, change.schema, change.table, row_change, for_all=for_all)
 
+    def _charset(self, query: Query) -> str:
+        return self.charsets.get(query.status.client_collation or 0, "latin1")
+
+    def _classify(self, query: Query, sql: str) -> Statement:
+        return classify(sql, query.schema, query.status.sql_mode, self._charset(query))
+
     def _text(self, query: Query) -> str:
-        charset = self.charsets.get(query.status.client_collation or 0, "latin1")
         try:
-            return decode(query.sql, charset)
+            return decode(query.sql, self._charset(query))
         except DecodeError:  # nothing depends on single characters in the text of a statement
             return query.sql.decode("utf-8", "replace")
 

@@ -17,7 +17,7 @@ from .tables import UNKNOWN, Catalog, Column, Database, State, Table, Unknown, a
 from .types import sequence_types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class Context:
     """The character set of new databases, as `character_set_server` has it; None if unknown."""
     literals: str | None = None
     """The character set that strings pass through, as `character_set_connection` has it; None if unknown."""
+    client: str | None = None
+    """The character set that the statement was sent in, as `character_set_client` has it; None for UTF-8."""
     failed: bool = False
     """The statement ended with an error, after it had changed something."""
     uses_temporary: bool = False
@@ -77,10 +79,12 @@ class _Statement:
 
     def run(self) -> None:
         """Read the statement and change the catalogue. Raises UnreadableError, with nothing changed."""
-        mode = self._context.sql_mode
-        self._reader = Reader(tokens(self._sql, self._dialect, mode), self._context.schema, self._context.literals)
-        self._parts = DefinitionReader(self._reader, self._dialect, mode)
+        self._reader = Reader(self._tokens(), self._context.schema, self._context.literals)
+        self._parts = DefinitionReader(self._reader, self._dialect, self._context.sql_mode)
         self._statement()
+
+    def _tokens(self) -> "Iterator[Token]":
+        return tokens(self._sql, self._dialect, self._context.sql_mode, self._context.client)
 
     def forget(self) -> None:
         """Know no longer what the statement can have changed, which was not understood."""
@@ -89,7 +93,7 @@ class _Statement:
     def _forget_named(self, choose: "Callable[[Sequence[Token], int], int]") -> None:
         """Make unknown the tables whose names are where `choose` says, for the place of a token; 0: nowhere."""
         try:
-            found = [*tokens(self._sql, self._dialect, self._context.sql_mode), END, END, END, END]
+            found = [*self._tokens(), END, END, END, END]
         except UnreadableError:
             self._catalog.forget_all()
             return

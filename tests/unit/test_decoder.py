@@ -25,6 +25,7 @@ from sluice.store.track import Track
 from tests.binlog import CREATED, Log
 from tests.decoding import SOURCE, Decoded, Options, Xa, binlogs, decode, drive, dump, feed, plan_by_types, query_text
 from tests.packets import PacketWriter, file_packets
+from tests.unit.plans import plan
 
 SERVERS = ["mysql-5.6", "mysql-9.7", "mariadb-11.8"]
 ROWS = {"mysql-5.6": 3038, "mysql-9.7": 6046, "mariadb-11.8": 3045}
@@ -1059,6 +1060,17 @@ def test_a_file_that_comes_before_the_one_at_hand_is_an_error() -> None:
 def test_run_before_begin_is_refused() -> None:
     with pytest.raises(RuntimeError, match="begin"):
         Decoder(Ring(), Options()).run()
+
+
+def test_answers_that_nothing_asked_for_are_refused() -> None:
+    decoder = Decoder(Ring(), Options())
+    decoder.begin(source="s")
+    with pytest.raises(RuntimeError, match="no prepared part"):
+        decoder.part_space()
+    with pytest.raises(RuntimeError, match="no prepared part"):
+        decoder.part_received(1)
+    with pytest.raises(RuntimeError, match="not a TABLE_MAP"):
+        decoder.add_plan(plan("int"))
 
 
 def test_segments_go_back_to_the_pool_when_the_decoder_is_closed() -> None:

@@ -17,7 +17,7 @@ from .packets cimport PacketBuffer
 from .plan cimport Scratch
 from .tables cimport KnownTables
 from .transaction_filter cimport TransactionFilter
-from .xa cimport XA_TEXT_MAX, XaTransaction
+from .xa cimport XA_TEXT_MAX, RecalledPart, XaTransaction
 
 
 cpdef enum Status:
@@ -116,6 +116,7 @@ cdef class Decoder:
     cdef readonly long long future_rows
     cdef readonly int64_t execute_ms   # of the newest event that has a time
 
+    cdef RecalledPart asked_part(self)
     cdef Status loop(self) except? NEED_DATA nogil
     cdef int start_event(self, const uint8_t *data, size_t size) except -1 nogil
     cdef int start_inner_event(self, const uint8_t *data, size_t size) except -1 nogil

@@ -247,11 +247,16 @@ cdef class Decoder:
 
     def part_space(self):
         """As `receive_space`, for the prepared part that `recall` asked for; only after NEED_PART."""
-        return self.xa.part.packets.receive_space()
+        return self.asked_part().packets.receive_space()
 
     def part_received(self, size_t size):
         """So many bytes were written to the space of the prepared part."""
-        self.xa.part.packets.received(size)
+        self.asked_part().packets.received(size)
+
+    cdef RecalledPart asked_part(self):
+        if self.xa.part is None:
+            raise RuntimeError("no prepared part was asked for")
+        return self.xa.part
 
     def run(self):
         """Decodes what was received, without the GIL.
@@ -292,10 +297,9 @@ cdef class Decoder:
 
     def add_plan(self, TablePlan plan not None):
         """Takes the plan of the table whose TABLE_MAP event `event` is."""
-        cdef bytes body = self.event.body
         if not self.unfinished or self.event.type != TABLE_MAP_EVENT:
             raise RuntimeError("the event is not a TABLE_MAP")
-        self.tables.add(self.unknown_id, plan, body[self.table_id_size() + 2:])
+        self.tables.add(self.unknown_id, plan, self.event.body[self.table_id_size() + 2:])
 
     def forget_plans(self, schema=None, table=None):
         """Asks again at the next TABLE_MAP event of the table, of all tables of the schema, or of all tables.

@@ -54,7 +54,7 @@ cdef class XaTransaction:
     cdef const uint8_t *find_prepare(self, const uint8_t *body, const uint8_t *end, size_t *size) except? NULL nogil
     cdef void clear_kept(self) noexcept nogil
     # Keeps an event without its checksum as a packet, unless there are too many of the prepared part.
-    cdef void keep(self, const uint8_t *event, const uint8_t *end) noexcept nogil
+    cdef int keep(self, const uint8_t *event, const uint8_t *end) except -1 nogil
 
 
 # Makes every entry of the transaction say which XA transaction it belongs to. The xid has at most XA_TEXT_MAX bytes.

@@ -174,15 +174,15 @@ cdef class XaTransaction:
         self.kept_events.clear()
         self.kept_count = 0
 
-    cdef void keep(self, const uint8_t *event, const uint8_t *end) noexcept nogil:
+    cdef int keep(self, const uint8_t *event, const uint8_t *end) except -1 nogil:
         cdef size_t size = end - event
         cdef uint8_t frame[FRAME_BYTES + 1]
         if self.kept_count < 0:
-            return
+            return 0
         if self.kept_events.size() + sizeof(frame) + size > self.keeps_at_most:
             self.kept_events = string()
             self.kept_count = -1
-            return
+            return 0
         put_le24(frame, size + 1)
         frame[3] = <uint8_t>self.kept_count
         frame[4] = 0x00            # the packet has an event
@@ -190,3 +190,4 @@ cdef class XaTransaction:
         self.kept_events.append(<const char *>frame, sizeof(frame))
         self.kept_events.append(<const char *>event, size)
         put_le32(<uint8_t *>self.kept_events.data() + self.kept_events.size() - size + 9, size)
+        return 0

@@ -16,7 +16,7 @@ from ...settings import FolderPath, setting
 DEFAULT_PORT = 3306
 LATEST = 253_402_300_799_999
 """The last millisecond of the year 9999."""
-HISTORY = 4
+HISTORY = 5
 """Raised when the same statements make other tables than before."""
 MS_A_YEAR = 31_556_952_000
 LIKELY_SECONDS = 10**11

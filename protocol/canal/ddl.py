@@ -299,9 +299,11 @@ def _with(reader: _Reader) -> Iterator[Change]:
 
 def _set(reader: _Reader) -> Iterator[Change]:
     """Look past MariaDB's SET STATEMENT variable=value FOR …; any other SET does not concern a table."""
-    if reader.skip("STATEMENT"):
+    while reader.skip("STATEMENT"):
         reader.skip_to("FOR")
-        yield from _statement(reader)
+        if not reader.skip("SET"):
+            yield from _statement(reader)
+            return
 
 
 def _skip_exists(reader: _Reader) -> None:

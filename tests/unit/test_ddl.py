@@ -220,6 +220,12 @@ def test_a_name_without_quotes_ends_where_the_server_ends_it(name: str) -> None:
     assert classify(f"DROP TABLE crm.{name}", "shop").changes == (Change(ERASE, "crm", name),)
 
 
+def test_a_statement_may_have_many_settings_before_it() -> None:
+    sql = "SET STATEMENT a=1 FOR " * 2000
+    assert classify(f"{sql} DROP TABLE t", "shop").changes == (Change(ERASE, "shop", "t"),)
+    assert classify(f"{sql} SET a = 1", "shop").changes == ()
+
+
 def test_a_statement_of_too_many_words_is_not_understood(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluice.protocol.lexer.MOST", 1000)
     for sql in ("ALTER TABLE t " + "(" * 1000, "#\n" * 1000 + "DROP TABLE t"):

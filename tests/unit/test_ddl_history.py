@@ -143,6 +143,7 @@ def test_a_statement_that_may_be_about_another_table_makes_that_one_unknown_too(
         (Context(""), "ALTER TABLE shop.t ADD a INT REFERENCES p (id)", ["id", "v", "a"]),
         (Context(""), "DROP TABLE t", UNKNOWN),
         (Context(""), "DROP TABLE shop.t", None),
+        (Context(""), "SET STATEMENT a=1 FOR " * 2000 + "DROP TABLE shop.t", None),
         (Context("shop", sql_mode=ORACLE), "ALTER TABLE t ADD a INT", ["id", "v", "a"]),
         (Context("shop", sql_mode=ORACLE), "CREATE PROCEDURE p AS BEGIN DROP TABLE t; END", ["id", "v"]),
         (Context("", sql_mode=ORACLE), "GRANT ALL ON *.* TO u", ["id", "v"]),

@@ -120,11 +120,13 @@ class _Statement:
 
     def _set(self) -> None:
         """Look past MariaDB's SET STATEMENT variable=value FOR ...; any other SET does not concern a table."""
-        if self._reader.skip("STATEMENT"):
+        while self._reader.skip("STATEMENT"):
             while self._reader.peek() != "FOR":
                 self._reader.take()
             self._reader.take()
-            self._statement()
+            if not self._reader.skip("SET"):
+                self._statement()
+                return
 
     # --- CREATE, DROP, RENAME, TRUNCATE
 

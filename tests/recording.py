@@ -17,7 +17,10 @@ import pytest
 from bench.environment import environment
 
 ROOT = Path(__file__).parents[1]
-PRODUCT = ("protocol", "login", "store", "instance", "server", "client_sdk", "src", "setup.py", "requirements.lock")
+PRODUCT = (
+    *("protocol", "login", "store", "sql", "instance", "server", "client_sdk", "verify"),
+    *("src", "setup.py", "requirements.lock"),
+)
 """What a result is a result of."""
 TIERS = {"not extended and not soak": "test", "not soak": "test-all"}
 """The commands whose runs are whole, by what they select."""

@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.extended
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("protocol", "login", "store", "instance", "server", "client_sdk", "verify")
+PACKAGES = ("protocol", "login", "store", "sql", "instance", "server", "client_sdk", "verify")
 REGISTRATION = "pyspark_sluice"  # Spark looks for data sources in modules that are called so
 
 

@@ -12,7 +12,7 @@ from tests.unit.test_formats import rows_of
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "tests" / "examples"
-PACKAGES = ("protocol", "login", "store", "instance", "server", "client_sdk", "verify")
+PACKAGES = ("protocol", "login", "store", "sql", "instance", "server", "client_sdk", "verify")
 
 FORMAT = """
 import pathlib, sys

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.recording import Recorder, product
+from tests.recording import PRODUCT, ROOT, Recorder, product
 
 
 def report(
@@ -86,3 +86,7 @@ def test_the_same_code_has_the_same_name_in_any_commit(tmp_path: Path) -> None:
     assert changed != first
     git("commit", "-q", "-a", "-m", "third")
     assert product(tmp_path) not in (first, changed)
+
+
+def test_a_result_is_of_all_packages() -> None:
+    assert {it.name for it in (ROOT / "src" / "sluice").iterdir() if it.is_dir() and it.is_symlink()} <= set(PRODUCT)

@@ -59,11 +59,10 @@ def verify_command(options: Any) -> int:
     from ...instance.verification import compare_log
     from .saved import as_read
 
-    if not options.log and find_spec("pymysqlreplication") is None:
-        raise ConfigError("pymysqlreplication, the other decoder, not found: pip install 'sluice-cdc[verify]'")
-
     configuration = Configuration(options.conf, os.environ)
     config = as_read(configuration.server, configuration.instance(options.destination).main)
+    if not options.log and find_spec("pymysqlreplication") is None:
+        raise ConfigError("pymysqlreplication, the other decoder, not found: pip install 'sluice-cdc[verify]'")
     with Progress(console=out, transient=True, disable=not out.is_terminal) as progress:
         task = progress.add_task("comparing")
 

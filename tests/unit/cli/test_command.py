@@ -268,6 +268,8 @@ def test_without_the_other_decoder_the_next_step_is_said(
     assert error == "sluice: pymysqlreplication, the other decoder, not found: pip install 'sluice-cdc[verify]'\n"
     status, _, error = sluice("verify", "example", "--log", "--conf", str(conf))
     assert "there is no log" in error
+    status, _, error = sluice("verify", "elsewhere", "--conf", str(conf))
+    assert "elsewhere" in error
 
 
 @pytest.mark.parametrize(

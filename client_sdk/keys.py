@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ..protocol import props
 from ..protocol.canal.rows import Change, Row
@@ -15,6 +15,10 @@ table."""
 
 _ROWS = ("INSERT", "UPDATE", "DELETE", "READ")
 _MARKERS = (*props.MARKERS, props.SHAPE)
+_ALIKE: Final = str.maketrans(
+    {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe", "ґ": "г"}  # noqa: RUF001
+)
+"""Letters that Unicode does not decompose, though the usual collations hold them equal to others."""
 
 
 class ProcessingError(SluiceError):
@@ -115,9 +119,14 @@ def _plain(value: Any) -> Hashable:
     The collation of a column is not known, so case, accents and spaces at the end do not count.
     """
     if isinstance(value, str):
-        if value.isascii() and value.isprintable():
-            return value.lower().rstrip()
-        letters = unicodedata.normalize("NFKD", value).casefold()
-        kept = (it for it in letters if unicodedata.category(it) not in ("Mn", "Mc", "Me", "Cc", "Cf"))
-        return "".join("\ufffd" if it > "\uffff" else it for it in kept).rstrip()
+        text = value.lower() if value.isascii() and value.isprintable() else _letters(value)
+        while "ss" in text:  # a collation may hold the German sharp s equal to one or to two
+            text = text.replace("ss", "s")
+        return text.rstrip()
     return repr(value) if isinstance(value, dict | list) else value  # a JSON document
+
+
+def _letters(text: str) -> str:
+    decomposed = unicodedata.normalize("NFKD", text)
+    kept = "".join(it for it in decomposed if unicodedata.category(it) not in ("Mn", "Mc", "Me", "Cc", "Cf"))
+    return "".join("\ufffd" if it > "\uffff" else it for it in kept.casefold().translate(_ALIKE))

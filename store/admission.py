@@ -65,10 +65,10 @@ class Admission:
             " clients shows them), or a filter in the consumer"
         )
 
-    def filters_of(self, owner: str) -> set[TableFilter]:
-        """Return the filters of the clients of a token."""
+    def filters(self, owner: str | None = None) -> dict[str, TableFilter | None]:
+        """Return the filters of the clients by their texts, or those of a token; None for one that all tables pass."""
         clients = self._clients.subscribers.values()
-        return {it.wanted.tables for it in clients if it.owner == owner and it.wanted.tables is not None}
+        return {it.filter: it.wanted.tables for it in clients if it.filter and owner in (None, it.owner)}
 
     def count(self, owner: str | None = None) -> int:
         """Return how many clients there are, or of a token."""

@@ -432,29 +432,40 @@ class Serving(ABC):
         return self._filters.setdefault(text, found)
 
     async def admit_filter(self, client_id: int, text: str, token: str) -> TableFilter | None:
-        """Make sure that a client may have a filter; it is compiled as long as somebody refers to what this returns.
+        """Compile the filter that a client wants; it is in use as long as somebody refers to what this returns.
 
-        ``token`` is the name of the token that wants it, empty for an administrator's. Raises FilterError if it is not
-        valid, or large, and LimitError if there is no room for it among those that are in use. What the client has, and
-        what others have, it may have.
+        Raises FilterError if it is not valid, or large, unless the client has it; and as `check_filters`.
         """
-        if not text or text in self._filters:
-            return self._filters.get(text)
-        if self.cursors.admission.owners(client_id) is not None and self.cursors.status(client_id).filter == text:
-            return self._filters.setdefault(text, await self._compile_stored(text))
-        found = await self.narrow(text)
-        most, size = self.config.max_filter_sizes, sum(it.size for it in self._filters.values())
+        if not text:
+            return None
+        is_known = self.cursors.admission.owners(client_id) is not None
+        if is_known and text not in self._filters and self.cursors.status(client_id).filter == text:
+            found = self._filters.setdefault(text, await self._compile_stored(text))
+        else:
+            found = await self.narrow(text)
+        self.check_filters(text, found, token)
+        return found
+
+    def check_filters(self, text: str, found: TableFilter, token: str) -> None:
+        """Make sure that there is room for a filter among those of the clients; what one has, another may have.
+
+        ``token`` is the name of the token that wants it, empty for an administrator's. Raises LimitError. It has to be
+        asked when the client gets the filter: others may have got theirs since this one was compiled.
+        """
+        filters = self.cursors.admission.filters()
+        if text in filters:
+            return
+        most, size = self.config.max_filter_sizes, found.size + _size(filters)
         whose = f"the filters of the clients of {self.config.destination}"
         if token and size <= most:
-            own = {it for it in self.cursors.admission.filters_of(token) if isinstance(it, TableFilter)} | {found}
-            others, size = size - sum(it.size for it in own), sum(it.size for it in own)
-            most, whose = (most - others) // TOKEN_SHARE, f"{whose} that the token {token!r} has created"
+            own = found.size + _size(self.cursors.admission.filters(token))
+            most, size = (most - (size - own)) // TOKEN_SHARE, own
+            whose = f"{whose} that the token {token!r} has created"
         if size > most:
             raise LimitError(
                 f"{whose} would have {size} instructions of {most} (sluice.instance.maxFilterSizes): use a filter that"
                 " another client has, or a shorter one"
             )
-        return found
 
     async def check_where(self, text: str) -> None:
         """Make sure that rows can be judged by the conditions of a client, as far as the source can be asked.
@@ -921,6 +932,11 @@ def compile_where(text: str) -> "RowConditions":
     from ..conditions.rows import RowConditions  # noqa: PLC0415  its parser takes time and memory, and few need it
 
     return RowConditions(text)
+
+
+def _size(filters: Mapping[str, object]) -> int:
+    """How many instructions filters of clients have."""
+    return sum(it.size for it in filters.values() if isinstance(it, TableFilter))
 
 
 async def _compiling(make: Callable[..., T], *arguments: object) -> T:

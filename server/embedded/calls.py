@@ -113,6 +113,8 @@ class Calls(Destinations):
         instance = self._admit_new(destination, client_id, output)
         is_new = instance.cursors.admission.owners(client_id) is None
         _check_room(instance, client_id, who, output)
+        if compiled is not None:
+            instance.check_filters(filter, compiled, who.token)
         instance.cursors.subscribe(
             client_id,
             filter_text=filter,

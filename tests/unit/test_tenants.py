@@ -15,7 +15,9 @@ from sluice.instance.sink.filters import Patterns
 from sluice.protocol.errors import FilterError, LimitError
 from sluice.server.caller import Caller, caller
 from sluice.server.embedded import EmbeddedServer
-from tests.source import start_embedded
+from sluice.store.cursor import Cursor
+from tests.source import FIRST, Source, start_embedded
+from tests.waiting import SECONDS, soon
 
 LARGE = ",".join(rf"\w+\.orders_{number}" for number in range(4))
 """A filter of some 5,000 instructions."""
@@ -118,6 +120,29 @@ async def test_filters_are_together_only_so_large(serve: Serve) -> None:
             await server.subscribe("example", 20, filter=filters[5])
         await server.unsubscribe("example", 11)
         await server.subscribe("example", 20, filter=filters[5])
+
+
+async def test_calls_at_the_same_time_get_no_more_room(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them waits for the source, so none has its filter yet when the others are compiled."""
+    filters = [re.sub("orders", f"orders{number}", LARGE) for number in range(4)]
+    find_place, asked, answers = Source.find_place, list[object](), threading.Event()
+
+    def waiting(self: Source, wanted: int | str | None) -> Cursor:
+        asked.append(wanted)
+        assert answers.wait(SECONDS)
+        return find_place(self, wanted)
+
+    monkeypatch.setattr(Source, "find_place", waiting)
+    async with serve(max_filter_sizes=30_000) as server:
+        calls("billing")
+        tasks = [
+            asyncio.create_task(server.subscribe("example", number, filter=text, start={"timestamp": FIRST}))
+            for number, text in enumerate(filters)
+        ]
+        await soon(lambda: len(asked) + sum(it.done() for it in tasks) == 4)
+        answers.set()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(it) for it in found].count(LimitError) == 3
 
 
 async def test_tokens_leave_room_for_one_more(serve: Serve) -> None:

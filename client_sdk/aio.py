@@ -191,10 +191,12 @@ class AsyncClient(AsyncConsumer):
         attempts = Attempts(self._endpoint, call, self._retry)
         async with self._order if call.ordered else nullcontext():
             while True:
+                generation = self._endpoint.generation
                 server = attempts.begin()
                 try:
                     for before in attempts.before:
                         await self._exchange(server, before)
+                        generation += before.rolls_back
                     result = await (exchange or self._exchange)(server, attempts.call)
                 except Interrupted as failure:
                     await asyncio.sleep(attempts.delay(failure))
@@ -203,7 +205,7 @@ class AsyncClient(AsyncConsumer):
                     raise
                 else:
                     attempts.succeeded()
-                    return self._endpoint.generation, result
+                    return generation + call.rolls_back, result
 
     async def _exchange(self, server: str, call: Call[T]) -> T:
         return await self._read(server, call, await self._send(server, call))

@@ -239,21 +239,23 @@ class Client(Consumer):
     def _perform_ordered(
         self, call: Call[T], stop: threading.Event, exchange: "Callable[[str, Call[T]], T] | None" = None
     ) -> tuple[int, T]:
-        """The result, and the generation it belongs to."""
+        """The result, and the generation it belongs to: an earlier one if all was given back, or moved, meanwhile."""
         attempts = Attempts(self._endpoint, call, self._retry)
         with self._order if call.ordered else nullcontext():
             while True:
                 self._http.check()
+                generation = self._endpoint.generation
                 server = attempts.begin()
                 try:
                     for before in attempts.before:
                         self._exchange(server, before)
+                        generation += before.rolls_back
                     result = (exchange or self._exchange)(server, attempts.call)
                 except Interrupted as failure:
                     self._pause(attempts, failure, stop)
                 else:
                     attempts.succeeded()
-                    return self._endpoint.generation, result
+                    return generation + call.rolls_back, result
 
     def _pause(self, attempts: Attempts[Any], failure: Interrupted, stop: threading.Event) -> None:
         """Wait until the next try; raise why there is none: there were enough, it is stopped, the client is closed."""

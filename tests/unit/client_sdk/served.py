@@ -30,6 +30,7 @@ from sluice.server.waiting import Stopping
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
+from tests.waiting import SECONDS
 
 CREATED = 1_700_000_000
 
@@ -205,7 +206,7 @@ class ServerThread:
         self._listening = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._thread.start()
-        assert self._listening.wait(10)
+        assert self._listening.wait(SECONDS)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stopping.announce)  # signals reach the main thread only

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sluice.client_sdk import AsyncClient, Change, Client, Limits, ProcessingError, Row
+from sluice.client_sdk.endpoint import Endpoint
 from sluice.client_sdk.process import Processing
 from sluice.protocol import errors
 from sluice.protocol.canal.entry_pb2 import ALTER, ROWDATA, UPDATE, Column, Entry, Header, RowChange
@@ -399,6 +400,26 @@ class TestRepetitions:
             gate.open(0)
             eventually(lambda: client.status()["acked"] == position(3))
         assert gate.ended.count(0) == 2
+
+    def test_a_get_from_before_a_move_acks_nothing_that_comes_again(
+        self, make_client: MakeClient, client: Any, server: ServerThread
+    ) -> None:
+        """The batch that it brings comes after the ones that the move has dropped, so its ack would be theirs, too."""
+        first, second = server.url, f"http://localhost:{server.port}"
+        endpoint = Endpoint([first, second], "example", 1001, None, insecure=False)
+        server.source.entry = lambda it: update(0, 0) if it == 1 else entry(it)
+        server.source.write(2)
+        gate = Gate()
+        with processing(make_client(endpoint), gate, workers=2, max_bytes=500):
+            eventually(lambda: gate.begun == [0] and server.waiting() == 1)
+            endpoint.leave(first, second)  # as any other call does when its connection breaks
+            gate.open(*range(2, 20))
+            server.source.write(18)  # so many that no further get is made before they are acked
+            eventually(lambda: len(set(gate.ended)) == 18)
+            assert client.status()["acked"] == position(0)
+            gate.open(0)
+            eventually(lambda: client.status()["acked"] == position(20))
+        assert gate.ended.count(0) >= 3, "the change that waited is processed"
 
     def test_over_a_connection_that_is_cut_nothing_is_missing_and_order_is_kept(
         self, make_client: MakeClient, client: Any, server: ServerThread

@@ -169,7 +169,7 @@ class AsyncClient(AsyncConsumer):
         tasks.start(lambda: self._perform_ordered(call))
         try:
             while True:
-                generation, batches = await tasks.processed()
+                generation, batches = await tasks.processed(self._check)
                 await self._settle(batches, generation)
         finally:
             generation, batches = await tasks.stop()
@@ -177,6 +177,10 @@ class AsyncClient(AsyncConsumer):
                 with suppress(SluiceError, Interrupted):  # else they come again
                     await self._exchange(self._endpoint.server, calls.ack_last(batches))
             await self._leave()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ConnectionLostError("the client is closed")
 
     async def _leave(self) -> None:
         with suppress(SluiceError, Interrupted):
@@ -219,8 +223,7 @@ class AsyncClient(AsyncConsumer):
         return self._endpoint.read(server, call, _reply(response, body))
 
     async def _send(self, server: str, call: Call[Any]) -> aiohttp.ClientResponse:
-        if self._closed:  # a generator of batches that was left gives back what it had fetched, even then
-            raise ConnectionLostError("the client is closed")
+        self._check()  # a generator of batches that was left gives back what it had fetched, even then
         if self._http is None:
             connector = aiohttp.TCPConnector(limit=0) if self._ssl is None else aiohttp.TCPConnector(ssl=self._ssl)
             self._http = aiohttp.ClientSession(

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from .batch import Batch
-from .process import Item, Processing
+from .process import TICK, Item, Processing
 from .schedule import Task
 
 CANCELLED = 1.0  # seconds in which a function that is cancelled has to end
@@ -20,15 +21,21 @@ class Tasks(Processing[Awaitable[object]]):
         self._running: set[asyncio.Task[None]] = set()
         self._fetcher = asyncio.create_task(self._fetch(get))
 
-    async def processed(self) -> tuple[int, list[Batch]]:
-        """Wait for batches that are to be acked, and return them with their generation; raise what has failed."""
+    async def processed(self, check: Callable[[], None]) -> tuple[int, list[Batch]]:
+        """Wait for batches that are to be acked, and return them with their generation; raise what has failed.
+
+        ``check`` raises when the client is closed.
+        """
         while True:
+            check()
             self._news.clear()
             generation, batches = self.take()
             self._room.set()
             if batches:
                 return generation, batches
-            await self._news.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TICK):
+                    await self._news.wait()
 
     async def stop(self) -> tuple[int, list[Batch]]:
         """Begin nothing any more; wait for what runs, but not for ever; return what is to be acked."""

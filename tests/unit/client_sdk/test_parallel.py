@@ -264,18 +264,22 @@ class TestAcks:
         assert begun == [0, 1]
         assert (status["acked"], status["marks"]) == (position(2), [])
 
+    @pytest.mark.parametrize("window", [2, 8], ids=["nothing is fetched", "a get waits"])
     def test_what_does_not_end_in_time_is_given_up(
-        self, other: Any, client: Any, server: ServerThread, caplog: pytest.LogCaptureFixture
+        self, other: Any, client: Any, server: ServerThread, caplog: pytest.LogCaptureFixture, window: int
     ) -> None:
         server.source.write(3)
         gate = Gate()
-        with processing(other, gate, workers=2, limits=ONE, grace=0.1) as running:
+        with processing(other, gate, workers=2, limits=ONE, window=window, grace=0.1) as running:
             gate.open(0)
             eventually(lambda: sorted(gate.begun) == [0, 1, 2])
             other.close()
+            try:
+                eventually(running.done)
+            finally:
+                gate.open(1, 2)
             with pytest.raises(errors.ConnectionLostError):
                 running.result()
-            gate.open(1, 2)
         assert "2 changes have begun and did not end within 0.1 s of the stop; they come again" in caplog.text
         assert client.status()["acked"] in (position(0), position(1))
 

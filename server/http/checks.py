@@ -45,9 +45,23 @@ def _require_certificate(cert: Path, key: Path) -> None:
         except OSError as error:
             raise ConfigError(f"{name}: cannot read {file}: {error.strerror}") from None
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+        load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), cert, key)
     except ssl.SSLError as error:
         raise ConfigError(
             f"sluice.http.tlsCert {cert} and sluice.http.tlsKey {key} are not a certificate and its key in PEM: "
             f"{error.reason or error}"
         ) from None
+    except OSError as error:
+        raise ConfigError(f"sluice.http.tlsKey: {error}") from None
+
+
+def load_certificate(context: ssl.SSLContext, cert: Path, key: Path) -> None:
+    """Let a context use a certificate and its key. Raises OSError, also for an encrypted key.
+
+    OpenSSL would ask the terminal for its password, and all would wait for that.
+    """
+
+    def refuse() -> bytes:
+        raise OSError(f"{key} is encrypted, and nobody is asked for its password: store the key without one")
+
+    context.load_cert_chain(cert, key, refuse)

@@ -34,7 +34,7 @@ class HttpConfig(FrontConfig):
     """PEM file with the server's certificate and the intermediate certificates. Empty: no TLS. When the files change,
     new connections use their new content. If Sluice cannot use it, it logs an error."""
     tls_key: FolderPath | None = setting("sluice.http.tlsKey", None)
-    """PEM file with the private key of the certificate."""
+    """PEM file with the private key of the certificate, not encrypted."""
     max_header: int = setting("sluice.http.maxHeader", 16 * 1024, ge=1 << 10, le=1 << 20, unit="bytes")
     """Maximum size of a request's header, including its URL."""
     max_url: int = setting("sluice.http.maxUrl", 8 * 1024, ge=256, le=1 << 20, unit="bytes")

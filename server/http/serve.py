@@ -16,6 +16,7 @@ from ..resources import Resources
 from ..stamp import stamp_of
 from ..waiting import STOP_SECONDS
 from .app import create_app
+from .checks import load_certificate
 from .config import HttpConfig
 from .transport import Server
 
@@ -75,8 +76,8 @@ async def _renew(embedded: EmbeddedServer, context: ssl.SSLContext, cert: Path, 
             continue
         seen = found
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)  # of a bad one half would be taken
-            context.load_cert_chain(cert, key)
+            load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), cert, key)  # of a bad one half would be taken
+            load_certificate(context, cert, key)
         except OSError as error:
             embedded.refused_certificate = f"{cert} cannot be used: {error}"
             text = "the certificate in %s cannot be used, and the one before it is served on: %s"

@@ -362,8 +362,11 @@ def test_a_certificate_that_cannot_be_used_is_named_before_anything_is_started(
     sluice: Sluice, conf: Path, authority: Path
 ) -> None:
     text = "canal.destinations = example\nsluice.http.tlsCert = {}\nsluice.http.tlsKey = {}\n"
-    cert = authority / "server.pem"
+    cert, locked = authority / "server.pem", conf / "locked.pem"
+    plain = str(authority / "server-key.pem")
+    subprocess.run(["openssl", "pkey", "-in", plain, "-aes256", "-passout", "pass:abcd", "-out", locked], check=True)
     for key, complaint in (
+        (locked, f"sluice.http.tlsKey: {locked} is encrypted, and nobody is asked for its password: store the key"),
         (conf / "nowhere.pem", f"sluice.http.tlsKey: cannot read {conf}/nowhere.pem: No such file or directory"),
         (cert, f"sluice.http.tlsCert {cert} and sluice.http.tlsKey {cert} are not a certificate and its key in PEM: "),
     ):

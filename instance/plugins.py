@@ -9,6 +9,7 @@ import configparser
 import re
 import sys
 import threading
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -64,6 +65,8 @@ class _Import:
         self.plugin = plugin
         self.found: Any = None
         self.error = ""
+        self.latest = time.monotonic() + PATIENCE
+        """Until when it is waited for: it may never end."""
         self.thread = threading.Thread(target=self._run, name=f"import {plugin.value}", daemon=True)
 
     def _run(self) -> None:
@@ -97,12 +100,10 @@ def load(group: str, name: str) -> Any:
         raise ConfigError(f"{name[:LONGEST]!r} is not a name of a kind: small letters, digits and '-'")
     with _lock:
         running = _imports.get((group, name))
-        is_new = running is None
         if running is None:
             running = _imports[group, name] = _Import(_find(group, name))
             running.thread.start()
-    if is_new:  # waited for once: it may never end
-        running.thread.join(PATIENCE)
+    running.thread.join(max(0.0, running.latest - time.monotonic()))
     plugin = running.plugin
     if running.thread.is_alive():
         raise PluginError(
@@ -152,7 +153,10 @@ def _entries(file: Path, package: str) -> Iterator[Plugin]:
     try:
         with file.open("rb") as opened:
             data = opened.read(LARGEST + 1)
-    except OSError:  # most packages have none
+    except (FileNotFoundError, NotADirectoryError):  # most packages have none
+        return
+    except OSError as error:
+        yield Plugin("", "", "", package, file, f"cannot be read: {error.strerror}")
         return
     if not any(group.encode() in data for group in GROUPS):
         return

@@ -257,6 +257,8 @@ class Configuration:
             queue=self.queue,
             shared=bool(self.server.zk_servers),
         )
+        for it in outputs:
+            _hide_secrets(it.settings)
         return [it if it.mistake else _checked(it) for it in outputs]
 
     @property

@@ -274,9 +274,27 @@ class Covering(Settings):
     destination: str = setting("sluice.instance.bad.x", "")
 
 
+class Hidden(Settings):
+    address: str = setting("sluice.instance.bad.address", "")
+
+
+class Hiding(Settings):
+    masks: str = setting("sluice.instance.bad.masks", "")
+
+
+class Known(Settings):
+    kind: str = setting("sluice.instance.bad.kind", "")
+
+
 @pytest.mark.parametrize(
     ("own", "text"),
-    [(Foreign, "declares sluice.instance.other.x: its own keys begin"), (Covering, "declares destination")],
+    [
+        (Foreign, "declares sluice.instance.other.x: its own keys begin"),
+        (Covering, "declares destination: its own"),
+        (Hidden, "declares address: its own"),
+        (Hiding, "declares masks: its own"),
+        (Known, "declares kind: its own"),
+    ],
 )
 def test_a_source_declares_keys_of_its_own_only(own: type[Settings], text: str) -> None:
     with pytest.raises(ConfigError, match=text):

@@ -2,7 +2,9 @@
 
 import sys
 import threading
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from sluice.protocol.errors import ConfigError
 from sluice.server.cli.command import argument_parser
 from sluice.server.config import Configuration
 from sluice.server.config.warnings import find_warnings
+from sluice.server.logging import redactor
 from sluice.server.outputs.api import Batch, DeliveryError, OutputSettings
 from sluice.server.outputs.plugin import target as target_module
 from sluice.server.outputs.plugin import worker
@@ -137,6 +140,13 @@ def test_an_import_that_takes_long_is_waited_for_once(tmp_path: Path, monkeypatc
         assert load(OUTPUTS, "slow").__module__ == "slow"
 
 
+def test_all_that_ask_for_a_package_wait_for_its_import(tmp_path: Path) -> None:
+    install(tmp_path, "slow", {OUTPUTS: {"slow": "slow:Kind"}}, "import time\ntime.sleep(0.5)\n" + KIND)
+    with on_path(tmp_path), ThreadPoolExecutor(2) as asking:
+        first, second = asking.map(load, [OUTPUTS] * 2, ["slow"] * 2)
+    assert first is second
+
+
 def test_a_name_that_several_packages_bring_is_nobodys(tmp_path: Path) -> None:
     install(tmp_path, "one", {OUTPUTS: {"same": "one:Kind", "kafka": "one:Kind"}}, KIND)
     install(tmp_path, "two", {OUTPUTS: {"same": "two:Kind"}}, KIND)
@@ -151,9 +161,11 @@ def test_metadata_is_not_trusted(tmp_path: Path) -> None:
     install(tmp_path, "huge", {OUTPUTS: {f"k{number}": "huge:Kind" for number in range(10_000)}})
     install(tmp_path, "odd", {OUTPUTS: {"A B": "odd:Kind", "long": "x" * 10_000, "shell": "os:system('x')"}})
     install(tmp_path, "broken", {OUTPUTS: {"": ""}})
+    (tmp_path / "folder-1.0.dist-info" / "entry_points.txt").mkdir(parents=True)
     with on_path(tmp_path):
         found = {it.package: it for it in installed({}) if not it.group}
-        assert set(found) == {"huge 1.0", "broken 1.0"}
+        assert set(found) == {"huge 1.0", "broken 1.0", "folder 1.0"}
+        assert found["folder 1.0"].trouble == "cannot be read: Is a directory"
         assert found["huge 1.0"].trouble == "cannot be read: it has more than 65536 bytes"
         odd = [it for it in installed({}) if it.package == "odd 1.0"]
         assert len(odd) == 3
@@ -197,6 +209,22 @@ def test_the_keys_of_a_package_are_read_and_checked_as_others(tmp_path: Path) ->
         warnings = "\n".join(find_warnings(found))
     assert "sluice.output.copy.fil is unknown; is sluice.output.copy.file meant?" in warnings
     assert "environment variable SLUICE_OUTPUT_COPY_FLIE is unknown; is SLUICE_OUTPUT_COPY_FILE meant?" in warnings
+
+
+def test_the_secrets_of_an_output_are_hidden(tmp_path: Path) -> None:
+    module = (
+        "from pydantic import SecretStr\n"
+        "from sluice.server.outputs.api import OutputSettings, setting\n"
+        "class Mine(OutputSettings):\n    code: SecretStr = setting('sluice.output.<name>.code', SecretStr(''))\n"
+        "class Kind:\n    api, settings, format, exactly_once = 1, Mine, 'protobuf', False\n"
+        "    open = send = abandon = close = check = print\n"
+    )
+    install(tmp_path, "nest", {OUTPUTS: {"pigeon": "nest:Kind"}}, module)
+    with on_path(tmp_path):
+        lines = "sluice.output.copy.type = pigeon\nsluice.output.copy.code = roucoulement\n"
+        (output,) = configuration(tmp_path / "conf", lines).outputs("shop")
+    assert output.settings.secrets() == ["roucoulement"]
+    assert "roucoulement" not in redactor("nobody answers at nest?code=roucoulement")
 
 
 def test_what_is_installed_is_listed_without_an_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,3 +285,20 @@ def test_a_call_that_hangs_is_left_when_it_is_abandoned(monkeypatch: pytest.Monk
     eventually(lambda: target._worker is not None and target._worker.has_ended)
     target.open("", "", 1)
     target.close()
+
+
+class Staying(Hanging):
+    """An output that can be asked, and does not close."""
+
+    def check(self) -> str:
+        return "it is there"
+
+
+def test_a_check_ends_although_the_output_does_not_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "GRACE", 0.1)
+    monkeypatch.setattr(target_module, "ASKING", 0.1)
+    target = PluginTarget(Output("shop", "copy", OutputSettings(type="staying"), shared=False), Staying)
+    begin = time.monotonic()
+    assert target.check().startswith("it is there")
+    assert time.monotonic() - begin < 30  # it would close after 60
+    target._made.free.set()  # type: ignore[attr-defined]

@@ -3,7 +3,7 @@
 import functools
 from typing import Any, ClassVar, Final, Self
 
-from pydantic import create_model, model_validator
+from pydantic import BaseModel, create_model, model_validator
 
 from ...config import InstanceConfig
 from ...plugins import SOURCES, PluginError, load
@@ -44,6 +44,10 @@ class PluginConfig(InstanceConfig):
         return self
 
 
+TAKEN: Final = {*dir(PluginConfig), *PluginConfig.model_fields, *PluginConfig.__class_vars__} - {*dir(BaseModel)}
+"""Names of attributes that a field would hide, or that would hide it."""
+
+
 @functools.cache
 def model_of(name: str, kind: Any) -> type[PluginConfig]:
     """Return the configuration of a kind, which is that class. Raises PluginError when that is not as it has to be."""
@@ -56,11 +60,11 @@ def model_of(name: str, kind: Any) -> type[PluginConfig]:
         raise PluginError(f"source {name}: its class has no method {', '.join(wrong)}{see}")
     own = f"sluice.instance.{name}."
     foreign = [key for key in settings.fields_by_key() if not key.startswith(own)]
-    foreign += sorted(settings.model_fields.keys() & InstanceConfig.model_fields.keys())
+    foreign += sorted(settings.model_fields.keys() & TAKEN)
     if foreign:
         raise PluginError(
             f"source {name}: `settings` declares {', '.join(foreign)}: its own keys begin with {own}, and the names of"
-            " fields are not those of InstanceConfig"
+            " fields are not those of attributes of InstanceConfig"
         )
     source: Any = (str, setting("sluice.instance.source", name))
     bases: Any = (PluginConfig, settings)

@@ -24,6 +24,8 @@ MOST_RECORDS: Final = 1 << 20
 """Records of a batch, as a form of another package makes them."""
 MOST_TOPICS: Final = 10_000
 """Topics that such a form names."""
+LONGEST_LINE: Final = 1000
+"""Characters of an error of such a form that are shown."""
 
 
 class FormError(SluiceError):
@@ -77,6 +79,10 @@ class PluginEncoder:
             for it in self._form.records(data):
                 self._add(found, api.Record(*it), begin, data)
         except RefusedError as error:  # of a record, or of the form, which sees its own numbers
+            count = len(decode_changes(data))
+            if not 0 <= error.entry < count:
+                text = f"form {self._name} refuses entry {error.entry} of a batch that has {count}"
+                raise FormError(text) from error
             error.entry += begin
             refused = error
             while found.entries and found.entries[-1] >= error.entry:
@@ -85,8 +91,8 @@ class PluginEncoder:
                 found.headers.pop()
         except FormError:
             raise
-        except Exception as error:
-            raise FormError(f"form {self._name} has failed: {type(error).__name__}: {error}") from error
+        except BaseException as error:  # it may even ask the process to end
+            raise FormError(failure(f"form {self._name} has failed", error)) from error
         if refused is not None:
             found.refused, found.end = refused, refused.entry
         return found
@@ -124,6 +130,11 @@ class PluginEncoder:
         found.rows.append(0)
         found.entries.append(begin + entry)
         found.headers.append(tuple(headers))
+
+
+def failure(what: str, error: BaseException) -> str:
+    """Say what has failed in the code of others, and why."""
+    return f"{what}: {type(error).__name__}: {str(error)[:LONGEST_LINE]}"
 
 
 AnyRecords = Records | PluginRecords

@@ -6,7 +6,7 @@ from ....instance.plugins import FORMS, PluginError, load
 from ..routing import Router
 from ..settings import OnMarker, Output
 from . import api
-from .encoding import FormError, PluginEncoder
+from .encoding import FormError, PluginEncoder, failure
 from .form import Form, Subject, refuse_settings
 from .settings import Key, RecordSettings
 
@@ -35,8 +35,8 @@ class PluginForm(Form):
         del strict
         try:
             form = self._kind()
-        except Exception as error:
-            raise FormError(f"form {self._name} cannot be made: {type(error).__name__}: {error}") from error
+        except BaseException as error:  # it may even ask the process to end
+            raise FormError(failure(f"form {self._name} cannot be made", error)) from error
         return PluginEncoder(self._name, form, router, limit, markers=settings.on_marker is OnMarker.SEND)
 
     def subject(self, value: bytes) -> Subject:

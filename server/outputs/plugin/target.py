@@ -70,8 +70,8 @@ class PluginTarget:
         try:
             text = self._call(self._made.check)
         finally:
-            timer.cancel()
             self.close()
+            timer.cancel()
         once = "each change once" if self.keeps_place else "changes may come again after a crash"
         if not self.keeps_place and self._output.shared:
             once += ", and a server that has lost the destination may send for a moment"

@@ -232,3 +232,27 @@ class Giving:
 def test_what_is_no_record_is_an_error_of_the_form(records: list[Any]) -> None:
     with pytest.raises(FormError, match=r"^form numbers "):
         encode(encoder(Giving(*records)), batch(0, 2), OutputSettings())
+
+
+class Refusing:
+    """A form that refuses an entry, or raises what it was made with."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def records(self, data: bytes) -> Sequence[Record]:
+        raise self._error
+
+
+@pytest.mark.parametrize("entry", [-1, 2])
+def test_a_form_that_refuses_what_is_not_there_has_failed(entry: int) -> None:
+    form = Refusing(UnfitChangeError(entry, "shop", "t", "is unlucky"))
+    with pytest.raises(FormError, match=rf"form numbers refuses entry {entry} of a batch that has 2"):
+        encode(encoder(form), batch(0, 2), OutputSettings(on_refused=OnRefused.SKIP))
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), StopIteration(), ValueError("x" * 10_000)])
+def test_whatever_a_form_raises_is_an_error_of_the_form(error: BaseException) -> None:
+    with pytest.raises(FormError, match=f"^form numbers has failed: {type(error).__name__}: ") as raised:
+        encode(encoder(Refusing(error)), batch(0, 2), OutputSettings())
+    assert len(str(raised.value)) < 2000

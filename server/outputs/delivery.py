@@ -7,7 +7,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
@@ -34,6 +33,7 @@ from ..embedded import EmbeddedServer
 from ..embedded.companions import OutputStatus
 from .settings import Output
 from .target import DeliveryError, Place, Prepared, RejectedError, Target
+from .threads import LeftExecutor
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -80,8 +80,8 @@ class Delivery:
         self._most = 0  # entries of the next batch, when what follows them cannot be sent
         self._batches = self._records = self._rows = self._bytes = self._retries = self._skipped = 0
         name = f"{output.destination} {output.name}"
-        self._sender = ThreadPoolExecutor(1, thread_name_prefix=f"send {name}")
-        self._encoder = ThreadPoolExecutor(1, thread_name_prefix=f"encode {name}")
+        self._sender = LeftExecutor(f"send {name}")
+        self._encoder = LeftExecutor(f"encode {name}")
         self._where = {"destination": output.destination}
 
     @property
@@ -141,8 +141,8 @@ class Delivery:
                 pause = min(2 * pause, LONGEST)
         finally:
             self._set("stopped", "")
-            self._sender.shutdown(wait=False)
-            self._encoder.shutdown(wait=False)
+            self._sender.shutdown()
+            self._encoder.shutdown()
 
     async def _pause(self, seconds: float, state: str, problem: str) -> None:
         self._set(state, problem)
@@ -412,7 +412,7 @@ class Delivery:
             log("output %s: %s%s", self.output.name, state, f": {error}" if error else "", extra=self._where)
         self.state, self.error = state, error
 
-    async def _run(self, executor: ThreadPoolExecutor, work: Callable[..., T], *arguments: object) -> T:
+    async def _run(self, executor: LeftExecutor, work: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins import EXAMPLE
+from sluice.instance.plugins import FORMS, OUTPUTS
+from tests.plugins import EXAMPLE, install
 from tests.servers.server import free_port
 from tests.waiting import eventually
 
@@ -34,9 +35,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Server:
     """A conf folder with a destination of all three, and the processes that serve it."""
 
-    def __init__(self, folder: Path, installed: Path) -> None:
+    def __init__(self, folder: Path, *installed: Path) -> None:
         self.changes, self.journal, self.log = folder / "changes.jsonl", folder / "journal", folder / "log"
-        self.environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(installed)])}
+        self.environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [ROOT / "src", *installed]))}
         self.conf = folder / "conf"
         (self.conf / "lines").mkdir(parents=True)
         (self.conf / "canal.properties").write_text(
@@ -61,13 +62,13 @@ class Server:
         return subprocess.run(command, env=self.environ, check=True, capture_output=True, text=True).stdout
 
     @contextmanager
-    def serving(self) -> Iterator[None]:
+    def serving(self) -> Iterator[subprocess.Popen[bytes]]:
         """Serve in a process that is killed at the end."""
         with self.log.open("a") as log:
             command = [*SLUICE, "serve", "--conf", str(self.conf)]
             process = subprocess.Popen(command, env=self.environ, stdout=log, stderr=log)
         try:
-            yield
+            yield process
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -119,6 +120,39 @@ def test_each_change_is_there_once_whenever_the_server_is_killed(installed: Path
     with server.serving():
         server.arrives(count)
     assert server.ids() == list(range(count))
+
+
+STUCK = """
+import time
+from sluice_example.output import Journal
+
+class Form:
+    api = 1
+
+    def records(self, data):
+        print("it hangs", flush=True)
+        time.sleep(600)
+
+class Output(Journal):
+    def __init__(self, settings, identity):
+        Form().records(b"")
+"""
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("setting", ["format", "type"])
+def test_a_form_or_an_output_that_hangs_keeps_no_server_from_stopping(
+    setting: str, installed: Path, tmp_path: Path
+) -> None:
+    install(tmp_path / "site", "stuck", {FORMS: {"stuck": "stuck:Form"}, OUTPUTS: {"stuck": "stuck:Output"}}, STUCK)
+    server = Server(tmp_path, installed, tmp_path / "site")
+    with (server.conf / "lines" / "instance.properties").open("a") as own:
+        own.write(f"sluice.output.copy.{setting} = stuck\n")
+    server.write(0, 1)
+    with server.serving() as process:
+        eventually(lambda: "it hangs" in server.log.read_text())
+        process.terminate()
+        assert process.wait(20) == 0
 
 
 @pytest.mark.extended

@@ -1,13 +1,12 @@
 """The thread that calls an output of another package: one that hangs keeps nobody from stopping."""
 
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
-from queue import SimpleQueue
+from concurrent.futures import wait
 from typing import Final, TypeVar
 
 from ..target import DeliveryError
+from ..threads import LeftExecutor
 
 T = TypeVar("T")
 GRACE: Final = 2.0
@@ -23,12 +22,9 @@ class Worker:
     """
 
     def __init__(self, name: str) -> None:
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = LeftExecutor(name)
         self._abandoned: float | None = None
         self.is_closed = False
-        # Nobody joins it at the end of the process.
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
 
     def abandon(self) -> None:
         """Let whoever waits give up soon; any thread may call this."""
@@ -36,15 +32,7 @@ class Worker:
 
     def call(self, function: Callable[[], T]) -> T:
         """Return what a call returns. Raises what it raises, and DeliveryError when it was abandoned and goes on."""
-        done: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                done.set_result(function())
-            except BaseException as error:  # noqa: BLE001  for whoever waits
-                done.set_exception(error)
-
-        self._calls.put(run)
+        done = self._thread.submit(function)
         while wait([done], GLANCE).not_done:
             if self._abandoned is not None and time.monotonic() - self._abandoned > GRACE:
                 raise DeliveryError(f"a call of its package has not ended {GRACE:g} s after it was abandoned")
@@ -53,14 +41,9 @@ class Worker:
     def close(self) -> None:
         """Make no more calls; the thread ends with the one that goes on."""
         self.is_closed = True
-        self._calls.put(None)
+        self._thread.shutdown()
 
     @property
     def has_ended(self) -> bool:
         """Whether no call goes on after `close`; waited for a moment."""
-        self._thread.join(GLANCE)
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            call()
+        return self._thread.join(GLANCE)

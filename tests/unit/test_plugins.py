@@ -1,5 +1,6 @@
 """Kinds that other packages bring: which are found, and what is said of those that cannot be used."""
 
+import contextlib
 import sys
 import threading
 import time
@@ -283,6 +284,30 @@ def test_a_call_that_hangs_is_left_when_it_is_abandoned(monkeypatch: pytest.Monk
         PluginTarget(Output("shop", "copy", OutputSettings(type="hanging"), shared=False), Hanging).check()
     target._made.free.set()  # type: ignore[attr-defined]
     eventually(lambda: target._worker is not None and target._worker.has_ended)
+    target.open("", "", 1)
+    target.close()
+
+
+class Waiting(Hanging):
+    """An output that waits when it is abandoned."""
+
+    def close(self) -> None:
+        """Nothing to disconnect."""
+
+
+def test_an_output_that_is_being_abandoned_is_not_opened() -> None:
+    target = PluginTarget(Output("shop", "copy", OutputSettings(type="waiting"), shared=False), Waiting)
+    before = threading.active_count()
+    for _ in range(5):
+        with contextlib.suppress(DeliveryError):
+            target.open("", "", 1)
+        target.abandon()
+        target.close()
+    assert threading.active_count() <= before + 2  # the one that abandons, and one that is about to end
+    with pytest.raises(DeliveryError, match="its package still goes on abandoning"):
+        target.open("", "", 1)
+    target._made.free.set()  # type: ignore[attr-defined]
+    eventually(lambda: target._abandoning is not None and not target._abandoning.is_alive())
     target.open("", "", 1)
     target.close()
 

@@ -32,6 +32,8 @@ LARGEST_PLACE = 16 << 20
 """Bytes of a record, and characters of a place."""
 ASKING = 10.0
 """Seconds after which a check is abandoned."""
+ENDING = 0.25
+"""Seconds for which the end of `abandon` is waited for before the next `open`."""
 LONGEST_LINE = 1000
 """Characters of what it says of itself."""
 
@@ -59,6 +61,7 @@ class PluginTarget:
         else:
             self._format = next(it for it in FORMATS if it.name == kind.format)
         self._worker: Worker | None = None
+        self._abandoning: threading.Thread | None = None
         self._made = self._guarded(lambda: kind(settings, f"{output.destination}/{output.name}"))
 
     def check(self) -> str:
@@ -150,7 +153,9 @@ class PluginTarget:
             with contextlib.suppress(SluiceError):  # it was logged, and ends nothing
                 self._guarded(self._made.abandon)
 
-        threading.Thread(target=run, name=f"abandon {self._output}", daemon=True).start()
+        if self._abandoning is None or not self._abandoning.is_alive():
+            self._abandoning = threading.Thread(target=run, name=f"abandon {self._output}", daemon=True)
+            self._abandoning.start()
 
     def losses(self) -> list[str]:
         """See `Target.losses`: nothing is asked again."""
@@ -173,6 +178,10 @@ class PluginTarget:
         """Make the thread of the next calls. Raises DeliveryError while a call goes on that was abandoned."""
         if self._worker is not None and not self._worker.has_ended:
             raise DeliveryError("a call of its package still goes on, although it was abandoned")
+        if self._abandoning is not None:  # it would abandon what is opened now
+            self._abandoning.join(ENDING)
+            if self._abandoning.is_alive():
+                raise DeliveryError("its package still goes on abandoning: a call of `abandon` never waits")
         self._worker = Worker(f"call {self._output}")
 
     def _call(self, call: Callable[P, T], *arguments: P.args, **more: P.kwargs) -> T:

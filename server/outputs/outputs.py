@@ -16,11 +16,15 @@ from .configured import CANALS_CLIENT, with_same_client
 from .delivery import Delivery
 from .settings import Output
 from .target import Target
+from .threads import LeftExecutor
 
 logger = logging.getLogger(__name__)
 
 IDS = range(32001, 1 << 15)
 """Of the clients that outputs get which are configured without one: many more than a destination has outputs."""
+
+MAKING = 10.0
+"""Seconds that an output may take to be made: the code of a package may hang, and other outputs wait for it."""
 
 
 class Outputs:
@@ -126,12 +130,19 @@ class Outputs:
 
     async def _mistake(self, output: Output) -> str:
         """Return why an output cannot be used as configured; empty if it can."""
+        if output.mistake:
+            return output.mistake
+        trying = LeftExecutor(f"try {output}")
         try:
-            if not output.mistake:
-                await asyncio.to_thread(self._make, output)
+            async with asyncio.timeout(MAKING):
+                await asyncio.get_running_loop().run_in_executor(trying, self._make, output)
+        except TimeoutError:
+            return f"type {output.settings.type} takes more than {MAKING:g} s to be made: ask the author of its package"
         except SluiceError as error:
             return str(error)
-        return output.mistake
+        finally:
+            trying.shutdown()
+        return ""
 
     async def _release(self, destination: str, wanted: Container[int]) -> None:
         """Let the clients be free that were those of outputs which are configured no more."""

@@ -1,6 +1,7 @@
 """Outputs own their clients, and exist as soon as they are configured. The other side is a list."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from sluice.protocol.errors import ConfigError, OwnedError
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
-from sluice.server.outputs import delivery
+from sluice.server.outputs import delivery, outputs
 from sluice.server.outputs.configured import CANALS_CLIENT
 from sluice.server.outputs.outputs import Outputs, assign
 from sluice.server.outputs.settings import Output, OutputSettings
@@ -35,10 +36,14 @@ class Setup:
         self.configured: list[Output] = []
         self.missing = ""
         """Why no other side can be made."""
+        self.free = threading.Event()
+        """Whether one can be made at once."""
+        self.free.set()
         self.outputs = Outputs(embedded, lambda _: self.configured, self.make)
         embedded.companions = self.outputs
 
     def make(self, output: Output) -> ListTarget:
+        self.free.wait(60)
         if self.missing:
             raise ConfigError(self.missing)
         return self.targets.setdefault(output.name, ListTarget())
@@ -271,6 +276,21 @@ class TestEnd:
         await setup.start(output("a", 8, mistake="window: has to be a number"), output("b", 7))
         await soon(lambda: setup.states == {"a": "error", "b": "running"})
         assert setup.owners == {7: "b", 8: "a"}
+
+    async def test_an_output_goes_on_as_it_was_when_what_it_is_to_be_hangs(
+        self, setup: Setup, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(outputs, "MAKING", 0.1)
+        await setup.run(output("a", 7))
+        setup.free.clear()
+        await asyncio.wait_for(setup.start(output("a", 7, window=3), output("b")), 30)
+        (status, _) = setup.outputs.status(NAME)
+        assert (status.state, status.error.partition(": ")[2]) == (
+            "running",
+            "type kafka takes more than 0.1 s to be made: ask the author of its package",
+        )
+        setup.free.set()
+        await soon(lambda: setup.states == {"a": "running", "b": "running"})
 
 
 class TestOneThatCannotBeMade:

@@ -50,7 +50,7 @@ class Source(Protocol):
 
     A method raises `SourceError` when the source does not answer, or has what cannot be read: Sluice says so, and tries
     again after 0.2 to 30 s. Anything else that is raised counts as such an error, too. Apart from `read`, a call ends
-    within some seconds.
+    within 5 seconds.
     """
 
     def history(self) -> str:

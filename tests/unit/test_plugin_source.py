@@ -1,5 +1,6 @@
 """A source of another package, as a destination reads it: places, filters, and what it may not give."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -7,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from sluice.instance.sources.api import EntryType, EventType, FolderPath, Piece, Settings, SourceError, framed, setting
+from sluice.instance.sources.plugin import parser
 from sluice.instance.sources.plugin.config import PluginConfig, model_of
 from sluice.instance.sources.plugin.examination import PluginExamination
 from sluice.instance.sources.plugin.parser import Asking, PluginParser
@@ -229,6 +231,20 @@ def test_whatever_a_source_raises_is_an_error_of_the_source() -> None:
     asking = Asking(model_of("leaving", Leaving)(destination="shop"))
     with pytest.raises(SourceError, match="SystemExit: 3"):
         asking.bounds()
+
+
+def test_a_source_that_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = threading.Event()
+    monkeypatch.setattr(parser, "PATIENCE", 0.1)
+    monkeypatch.setattr(List, "oldest", lambda _: int(not free.wait(60)))
+    found = PluginParser(config(), Ring(64, 1 << 20), start=None, on_begin=lambda *_: None, on_state=lambda *_: None)
+    with pytest.raises(SourceError, match=r"has not said within 0.1 s what it has"):
+        found.end()
+    with pytest.raises(SourceError, match="still goes on"):
+        found.find_place(None)
+    free.set()
+    eventually(lambda: found._late is not None and not found._late.is_alive())
+    assert found.end().begin == 30
 
 
 def test_commands_ask_it() -> None:

@@ -6,8 +6,10 @@ by the history of the source, so that positions of two histories have no order.
 
 import contextlib
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from ...conditions.where import Conditions
 
 T = TypeVar("T")
+PATIENCE: Final = 5.0
+"""Seconds that a source may take to say what it has."""
 PAUSE: Final = 0.05
 """Seconds until a source that had nothing more is asked again."""
 FULL: Final = 1 << 20
@@ -212,6 +216,7 @@ class PluginParser(ParserThread):
         self._tables: set[tuple[str, str]] = set()
         self._bytes = self._pieces = self._connections = 0
         self._read_until = 0.0
+        self._late: threading.Thread | None = None  # asks, and has not ended in time
 
     # --- what any thread may ask
 
@@ -283,8 +288,30 @@ class PluginParser(ParserThread):
     # --- the thread
 
     def _bounds(self) -> Bounds:
-        with closing(Asking(self._config)) as source:
-            return source.bounds()
+        """Ask an object of its own, for any thread. Raises SourceError, also when it takes too long.
+
+        One that hangs is left: else it would keep the threads that all destinations share, and the process.
+        """
+        title = f"{self._config.source_title} (sluice.instance.source = {self._config.source})"
+        if self._late is not None and self._late.is_alive():
+            raise SourceError(f"{title}: the last call has taken more than {PATIENCE:g} s, and still goes on")
+        done: Future[Bounds] = Future()
+
+        def ask() -> None:
+            try:
+                with closing(Asking(self._config)) as source:
+                    found = source.bounds()
+                done.set_result(found)
+            except BaseException as error:  # noqa: BLE001  for whoever waits
+                done.set_exception(error)
+
+        asking = threading.Thread(target=ask, name=f"ask {self._config.destination}", daemon=True)
+        asking.start()
+        try:
+            return done.result(PATIENCE)
+        except TimeoutError:
+            self._late = asking
+            raise SourceError(f"{title}: it has not said within {PATIENCE:g} s what it has") from None
 
     def _progress(self) -> int:
         return self._pieces

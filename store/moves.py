@@ -34,6 +34,8 @@ class Reason(StrEnum):
     """The client made no call for too long, and was removed."""
     PURGE = "purge"
     """The source has purged what came next, and ``canal.auto.reset.latest.pos.mode`` goes on without it."""
+    SWITCH = "switch"
+    """Another source is read, and what came next is known by its place at the former one only."""
 
 
 class MoveState(StrEnum):

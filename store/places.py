@@ -13,7 +13,7 @@ from .progress import Progress
 from .reading import Mark, Reading
 from .retention import Retention
 from .side import gaps_batch
-from .states import Ahead, Gone, InRing, Served, State
+from .states import Ahead, Gone, InRing, Served, State, Waiting
 from .status import ClientStatus
 from .subscriber import Subscriber
 from .track import Wanted
@@ -46,6 +46,28 @@ class Places:
         """Return the cursor of a client that the stream has not reached; None if the client is served."""
         state = self._clients.find(client_id).state
         return None if isinstance(state, Served) else state.resume
+
+    def ahead(self) -> dict[int, Cursor]:
+        """Return where the clients go on whose places the stream has not reached yet."""
+        states = {client_id: self._clients.subscribers[client_id].state for client_id in self._clients.elsewhere}
+        return {client_id: state.resume for client_id, state in states.items() if isinstance(state, Ahead)}
+
+    def bound(self) -> dict[int, Cursor]:
+        """Return where the clients go on that could not go on there at another source.
+
+        Neither ring nor log has their places, and no GTIDs say where those are elsewhere. Readers are given back: who
+        has come to a place that the ring has goes on with that.
+        """
+        track, found = self._clients.track, dict[int, Cursor]()
+        for client_id in tuple(self._clients.elsewhere):
+            subscriber = self._clients.subscribers[client_id]
+            if not isinstance(subscriber.state, Gone):
+                subscriber.suspend(track)
+            state = subscriber.state
+            if isinstance(state, Waiting) and not (state.resume.gtid or track.is_logged(state.resume)):
+                found[client_id] = state.resume
+        self._retention.hold()
+        return found
 
     def place_after(self, client_id: int, batch_id: int) -> Cursor | None:
         """Return the place after a batch that was given and is not confirmed; None before it has a name.
@@ -197,6 +219,25 @@ class Places:
                 gap = Move(Reason.PURGE, before, str(begin or ""), by.who, by.ms, state, detail=why)
                 self._clients.gate.jump(client_id, gap)
                 passed.append(client_id)
+        return passed
+
+    def pass_switch(self, why: str, by: By) -> list[int]:
+        """Let the clients go on with the ring that are `bound` to the source that has filled it; return these.
+
+        Those before the ring go on with its first slot. Those after it go on at its end, so that what they have got
+        of the former source may come again from the next one. A cursor stays unchanged until its client acks.
+        """
+        track, passed = self._clients.track, list[int]()
+        for client_id, place in self.bound().items():
+            subscriber = self._clients.subscribers[client_id]
+            if isinstance(subscriber.state, Ahead):
+                sequence, after, detail = track.ring.next, "", f"{why}; some changes before it may come again"
+            else:
+                sequence, after, detail = track.ring.first, str(track.floor or ""), why
+            subscriber.become(InRing(Reading(track, subscriber.wanted, sequence)))
+            gap = Move(Reason.SWITCH, place_of(place), after, by.who, by.ms, MoveState.OPEN, detail=detail)
+            self._clients.gate.jump(client_id, gap)
+            passed.append(client_id)
         return passed
 
     def gaps_to_tell(self, subscriber: Subscriber, reading: Reading) -> tuple[Move, ...]:

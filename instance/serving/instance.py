@@ -13,7 +13,7 @@ from ...protocol.gtid import GtidSet
 from ...protocol.position import Position
 from ...store.batch import LateRows
 from ...store.commits import Commits
-from ...store.cursor import OLDEST, Cursor, starts
+from ...store.cursor import OLDEST, Cursor, place_of, starts
 from ...store.cursors import Cursors
 from ...store.log.log import Log
 from ...store.log.shapes import difference
@@ -450,6 +450,14 @@ class Instance(Main):
         is_between = place is not None and place.position == self.cursors.position_before(self.ring.next)
         return is_between and not (self.config.has_log and is_another)
 
+    def bound_clients(self) -> list[str]:
+        """See `sluice.instance.serving.switch.Destination.bound_clients`."""
+        return [
+            f"{client_id} of {one.config.destination}, at {place_of(cursor)}"
+            for one in (self, *self._open_views)
+            for client_id, cursor in sorted(one.cursors.places.bound().items())
+        ]
+
     async def read_on(self, parser: Parser, config: InstanceConfig, place: Cursor | None, *, is_another: bool) -> None:
         """Read the same source, or another one, on from a place, into the same ring if possible.
 
@@ -466,6 +474,8 @@ class Instance(Main):
         await self._let_rest()  # a view may have been admitted meanwhile
         self.catch_up = CatchUp(config, self._make_feed, self._tend)
         if is_another:
+            for one in (self, *self._open_views):
+                one.pass_switch()
             self.cursors.track.switch()
         following = self.make_feeder(config, [place], self.cursors.life)
         self._announce_shape(following)

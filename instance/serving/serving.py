@@ -304,7 +304,19 @@ class Serving(ABC):
 
     def pass_gap(self, why: str, read: Position | None, begin: Position | None) -> None:
         """Let the clients that wait for what is lost go on after it, and store that at once; see `Places.pass_gap`."""
-        for client_id in self.cursors.places.pass_gap(why, read, begin, moved_now()):
+        self._tell_gaps(self.cursors.places.pass_gap(why, read, begin, moved_now()))
+
+    def pass_switch(self) -> None:
+        """Let the clients go on with what is read next that are bound to the source that was read so far.
+
+        That is stored at once; see `Places.pass_switch`.
+        """
+        why = "another source is read, and without GTIDs only the former one knows the place"
+        self._tell_gaps(self.cursors.places.pass_switch(why, moved_now()))
+
+    def _tell_gaps(self, client_ids: Sequence[int]) -> None:
+        """Say which clients have passed over something, and store that."""
+        for client_id in client_ids:
             logger.error(
                 "client %d does not get %s. It gets a marker instead; `sluice gaps confirm %s %d` confirms that",
                 client_id,

@@ -56,11 +56,17 @@ class Destination(Protocol):
     def goes_on_in_ring(self, *, is_another: bool) -> bool:
         """Whether the ring can be filled on, by the same source or by another one."""
 
+    def bound_clients(self) -> Sequence[str]:
+        """Name the clients, also those of views, that are bound to the source that is read (`Places.bound`)."""
+
     def log_end(self) -> Cursor | None:
         """Return where the stream goes on so that the log has no gap; None without a log, or if that is too old."""
 
     async def read_on(self, parser: Parser, config: InstanceConfig, place: Cursor | None, *, is_another: bool) -> None:
-        """Read the same source, or another one, on from a place; ``parser`` has read before."""
+        """Read the same source, or another one, on from a place; ``parser`` has read before.
+
+        At another one, clients that are bound to the former one pass over what they wait for (`Places.pass_switch`).
+        """
 
     def tell(self, state: str, error: str) -> None:
         """Be in a state from here on."""
@@ -253,7 +259,7 @@ class SourceSwitch:
         self._status = replace(self._status, switching=wanted)
         await destination.stop_reading(parser)
         try:
-            config, place, lost = await self._prove(wanted, parser, accept=accept)
+            config, place, lost = await self._prove(wanted, parser, accept=accept, by_itself=by_itself)
         except asyncio.CancelledError:
             self._status = replace(self._status, switching="")
             raise
@@ -293,10 +299,12 @@ class SourceSwitch:
             prover.stop()
         return place, lost, is_same
 
-    async def _prove(self, wanted: str, parser: Parser, *, accept: bool) -> tuple[InstanceConfig, Cursor | None, str]:
+    async def _prove(
+        self, wanted: str, parser: Parser, *, accept: bool, by_itself: bool
+    ) -> tuple[InstanceConfig, Cursor | None, str]:
         """Return the configuration that reads a server on, where, and what that lacks, as accepted; it is stored.
 
-        ``parser`` has read before.
+        ``parser`` has read before. With ``accept``, or ``by_itself``, clients may have to pass over changes.
         """
         destination, before = self._destination, self._meta.source
         accepted = before.accepted if before is not None else ""
@@ -311,7 +319,8 @@ class SourceSwitch:
                 f" To go on without them: sluice source switch {config.destination} --to {wanted} --accept",
                 tuple(lost.runs[:MOST_LISTED]),
             )
-        if not (is_same or destination.goes_on_in_ring(is_another=wanted != destination.config.in_use)):
+        is_another = wanted != destination.config.in_use
+        if not (is_same or destination.goes_on_in_ring(is_another=is_another)):
             raise SwitchRefusedError(
                 f"without GTIDs a destination with a log on disk cannot resume on {wanted}: set gtid_mode = ON at both"
                 " servers, or sluice.instance.store = memory"
@@ -319,8 +328,10 @@ class SourceSwitch:
                 else f"a transaction was read in part, and without GTIDs the stream cannot resume inside it on"
                 f" {wanted}: switch again when the rest has come, or set gtid_mode = ON at both servers"
             )
+        if is_another and not (accept or by_itself):
+            self._check_bound(wanted)
         since = before.since if before is not None else ""
-        if wanted != destination.config.in_use:
+        if is_another:
             end = destination.cursors.track.last_boundary() or destination.log_end()
             since = str(end.position) if config.has_log and end is not None and end.position is not None else ""
         chosen = InUse(wanted, str(Transactions.parse(accepted).with_(lost)), since)
@@ -329,6 +340,18 @@ class SourceSwitch:
         except OSError as error:
             raise NotStoredError(f"which source is read cannot be stored: {error}") from error
         return destination.config.using(chosen), place, str(lost)
+
+    def _check_bound(self, wanted: str) -> None:
+        """Raise SwitchRefusedError if there are clients that could not go on where they are."""
+        found = self._destination.bound_clients()
+        if found:
+            config = self._destination.config
+            raise SwitchRefusedError(
+                f"{len(found)} clients wait for places that without GTIDs only {config.in_use} knows:"
+                f" {shorten(found, 'clients')}. Switch again when `sluice status` shows them as attached, or move them"
+                " (sluice seek). To switch at once, so that they miss changes or get some again, and a marker:"
+                f" sluice source switch {config.destination} --to {wanted} --accept"
+            )
 
     async def _proofs(self, prover: Parser, parser: Parser) -> list[tuple[Cursor, Proof]]:
         """Prove the places that another server has to have: the end of the ring, else that of the log and the clients'.
@@ -342,9 +365,25 @@ class SourceSwitch:
             return place, await asyncio.to_thread(prover.prove, place, sample)
 
         self._note_torn(boundary, parser)
-        found = [await prove(boundary)] if boundary is not None else await self._proofs_of_clients(prove)
+        if boundary is not None:
+            found = [await prove(boundary), *await self._proofs_ahead(prove)]
+        else:
+            found = await self._proofs_of_clients(prove)
         if self._torn is not None:
             found.append(await prove(self._torn))
+        return found
+
+    async def _proofs_ahead(self, prove: _Prove) -> list[tuple[Cursor, Proof]]:
+        """Prove the places with GTIDs of the clients that got more, in an earlier life, than the ring has."""
+        found, members = list[tuple[Cursor, Proof]](), self._destination.cursors.members
+        ahead = {place: client_id for it in members for client_id, place in it.places.ahead().items() if place.gtid}
+        for place, client_id in ahead.items():
+            try:
+                found.append(await prove(place))
+            except PurgedError:
+                continue  # it is told so by itself
+            except SourceChangedError as error:
+                raise SwitchRefusedError(f"client {client_id}: {error}") from error
         return found
 
     async def _proofs_of_clients(self, prove: _Prove) -> list[tuple[Cursor, Proof]]:
@@ -389,7 +428,7 @@ class SourceSwitch:
             self._torn = replace(boundary, gtid=str(gtids))
 
 
-def shorten(runs: Sequence[str]) -> str:
-    """Return some of the runs as text, and how many more there are."""
-    more = f" and {len(runs) - 5} more runs" if len(runs) > 5 else ""
+def shorten(runs: Sequence[str], what: str = "runs") -> str:
+    """Return some of the runs, or of something else, as text, and how many more there are."""
+    more = f" and {len(runs) - 5} more {what}" if len(runs) > 5 else ""
     return ", ".join(runs[:5]) + more

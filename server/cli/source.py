@@ -17,7 +17,8 @@ def add_commands(commands: Any) -> None:
         "switch a destination to its other server",
         "Switch a destination to the other one of its two servers (canal.instance.master.address and\n"
         "standby.address), or back. The switch happens only if it is proven that no change is missed. If the other\n"
-        "server lacks delivered transactions, the command lists them and refuses; --accept switches nevertheless. A\n"
+        "server lacks delivered transactions, the command lists them and refuses; --accept switches nevertheless.\n"
+        "Without GTIDs the same holds for clients that wait for places which only the former server knows. A\n"
         "replica first executes what it has received. The command waits up to 60 s; after that the switch\n"
         "continues, and sluice status shows it.",
         "sluice source switch example",
@@ -25,7 +26,7 @@ def add_commands(commands: Any) -> None:
     )
     add_destination(switch)
     switch.add_argument("--to", default="", metavar="ADDRESS", help="the server to read (default: the other one)")
-    switch.add_argument("--accept", action="store_true", help="switch even if the server lacks delivered transactions")
+    switch.add_argument("--accept", action="store_true", help="switch even if it lacks transactions or places")
     add_server(switch)
 
 

@@ -80,7 +80,7 @@ async def switch_source(
         str, Query(max_length=300, description="Its address, as configured; without one the other of two.")
     ] = "",
     accept: Annotated[
-        bool, Query(description="Also if it lacks transactions that were delivered; without it these are listed.")
+        bool, Query(description="Also if it lacks transactions or places of clients; else these are listed.")
     ] = False,
 ) -> DestinationView:
     """Switch if it is proven that nothing is missed by that. Otherwise what was read before is read on.

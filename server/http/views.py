@@ -163,8 +163,8 @@ class MoveView(View):
 
     client_id: int
     reason: Reason = Field(
-        description="`seek`, `skip`, `ack` (an operator's, by position), `unsubscribe`, `expire`, or `purge`: the"
-        " source had no more what came next."
+        description="`seek`, `skip`, `ack` (an operator's, by position), `unsubscribe`, `expire`, `purge`: the"
+        " source had no more what came next, or `switch`: only the former source knew its place."
     )
     before: str = Field(description="The place that it left; empty if that had no name.")
     after: str = Field(description="Where it went on; empty as long as the client is not subscribed again.")

@@ -593,6 +593,33 @@ def test_without_gtids_a_switch_that_cannot_be_proven_is_refused(sluice: Sluice,
 
 
 @pytest.mark.extended
+def test_without_gtids_a_client_that_is_behind_the_ring_is_named_and_then_told(
+    sluice: Sluice, plain_pair: Pair
+) -> None:
+    pair = plain_pair
+    configure(sluice, pair, canal__instance__memory__buffer__size=16, sluice__instance__detachAfter=1)
+    with sluice:
+        sluice.wait_running()
+        fast, slow = sluice.client(), sluice.client(7)
+        for client in (fast, slow):
+            client.subscribe()
+        insert(pair.first, *range(1, 21))
+        assert read(fast, 20) == [*range(1, 21)]
+        eventually(lambda: slow.status()["state"] == "catching-up", slow.status)
+        pair.catch_up(pair.second, pair.first)
+        with pytest.raises(AssertionError, match=r"1 clients wait for places .* 7 of shop"):
+            switch(sluice)
+        assert source_of(sluice)["address"] == address(pair.first)
+        assert switch(sluice, accept="true")["source"]["address"] == address(pair.second)
+        assert "switch (" in commands.run("gaps", "list", "shop", "--url", sluice.url).stdout
+        insert(pair.first, 21)
+        assert read(fast, 21) == [21]
+        found = read(slow, 21)
+        assert found == [*range(found[0], 22)]
+        assert found[0] > 1
+
+
+@pytest.mark.extended
 def test_after_a_switch_the_oldest_place_is_where_the_log_begins_that_of_the_former_source(
     sluice: Sluice, pair: Pair
 ) -> None:

@@ -365,6 +365,10 @@ class Switching:
         place = self.cursors.track.last_boundary()
         return place is not None and place.position == self.cursors.position_before(self.cursors.ring.next)
 
+    def bound_clients(self) -> list[str]:
+        """See `Destination.bound_clients`: all places have GTIDs."""
+        return []
+
     def log_end(self) -> Cursor | None:
         """See `Destination.log_end`: there is none."""
         return None

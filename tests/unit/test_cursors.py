@@ -1900,3 +1900,17 @@ def test_places_of_the_former_source_are_acked_as_before() -> None:
     assert cursors.status(CLIENT).marks == []
     with pytest.raises(BadPositionError, match="is beyond what client 1001 was given"):
         cursors.ack_to(CLIENT, second.end, now=NOW)
+
+
+def test_a_place_of_the_source_that_has_just_been_switched_to_is_waited_for() -> None:
+    """Of a new life, in which the client has not been given anything."""
+    cursors, (first, second) = switched(2)
+    cursors.restore(StoredClient(CLIENT, "", Cursor.at(first.position(9), "", first.position(9))), NOW)
+    place = second.position(second.events + 3)
+    with pytest.raises(SourceChangedError):
+        cursors.ack_to(CLIENT, place, now=NOW)
+    cursors.track.switch()
+    assert not cursors.ack_to(CLIENT, place, now=NOW)
+    put(cursors, second, b"row")
+    assert cursors.ack_to(CLIENT, place, now=NOW)
+    assert cursors.status(CLIENT).acked == str(place)

@@ -276,8 +276,9 @@ async def test_no_reader_of_the_former_source_is_left(pair: Pair, monkeypatch: p
     pair.main = pair.config(MAIN)
     monkeypatch.setattr(Source, "join", lambda *_: threading.Event().wait(0.2))
     await pair.start(MAIN)
+    pair.write("orders", b"before")  # the set of GTIDs is not empty
     for client in (CLIENT, 2):
-        await pair.server.subscribe(MAIN, client)
+        await pair.server.subscribe(MAIN, client, start="latest")
     pair.write("orders", b"one")
     batch = await pair.server.get_without_ack(MAIN, 2)
     await pair.server.ack(MAIN, 2, batch_id=batch.batch_id)
@@ -398,9 +399,12 @@ async def test_a_client_whose_changes_are_purged_does_not_hold_the_others_back(
     await pair.start(MAIN)
     for client in (CLIENT, 7):
         await pair.server.subscribe(MAIN, client)
+    pair.write("orders", b"before")
+    batch = await pair.server.get_without_ack(MAIN, 7)
+    await pair.server.ack(MAIN, 7, batch_id=batch.batch_id)
     old = pair.server.status(MAIN, 7).position
     pair.write("orders", b"one")
-    assert await pair.take(MAIN) == [b"one"]
+    assert await pair.take(MAIN) == [b"before", b"one"]
     await pair.server.stop(MAIN)
     monkeypatch.setattr(Source, "waits", True)
     await pair.start(MAIN)
@@ -567,3 +571,110 @@ async def test_a_source_that_was_chosen_and_is_not_configured_here_is_shown(pair
     source = pair.server.destination_status(MAIN).source
     assert source is not None
     assert (source.address, source.unlisted) == (f"{FIRST}:1", f"{SECOND}:1")
+
+
+def without_gtids(monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(source: Source) -> None:
+        source.on_begin(source.stream.end, None)
+        source.on_state("running", "")
+
+    monkeypatch.setattr(Source, "begin", begin)
+    Source.proof.set()
+
+
+async def restart_with_one_ahead(pair: Pair, *names: str) -> None:
+    """Restart, and read again less than a client has got of each of these destinations; client 7 got nothing."""
+    await pair.start(*names)
+    await pair.server.subscribe(MAIN, 7)
+    for name in names:
+        await pair.server.subscribe(name, CLIENT)
+    for row in (b"one", b"two"):
+        pair.write("orders", row)
+    for name in names:
+        assert await pair.take(name) == [b"one", b"two"]
+    await pair.server.stop(MAIN)
+    await pair.server.start(MAIN)
+    pair.write("orders", b"one")
+
+
+async def go_on_at_second(pair: Pair, *rows: bytes) -> None:
+    """Let the second source, which is read now, write these."""
+    pair.parser.stream = Stream(pair.instance.ring, events=200, name="102")
+    for row in rows:
+        pair.write("orders", row)
+
+
+async def test_without_gtids_a_switch_waits_until_the_stream_has_come_to_all_clients(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_gtids(monkeypatch)
+    await restart_with_one_ahead(pair, MAIN, VIEW)
+    assert pair.server.status(MAIN, CLIENT).state == "ahead"
+    with pytest.raises(SwitchRefusedError, match=f"2 clients wait .* {CLIENT} of {MAIN}, at .*{CLIENT} of {VIEW}, at"):
+        await pair.server.switch_source(MAIN)
+    assert [it.address for it in pair.reading] == [FIRST]
+    pair.write("orders", b"two")
+    await pair.server.switch_source(MAIN)
+    await go_on_at_second(pair, b"three")
+    assert [await pair.take(it) for it in (MAIN, VIEW)] == [[b"three"]] * 2
+
+
+@pytest.mark.parametrize("by_itself", [False, True])
+async def test_a_client_that_the_stream_has_not_come_to_is_told_of_a_switch_that_could_not_wait(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, by_itself: bool
+) -> None:
+    without_gtids(monkeypatch)
+    await restart_with_one_ahead(pair, MAIN, VIEW)
+    if by_itself:
+        await pair.instance._switch._begin(f"{SECOND}:1", accept=False, by_itself=True)
+    else:
+        await pair.server.switch_source(MAIN, accept=True)
+    await go_on_at_second(pair, b"two", b"three")
+    for name in (MAIN, VIEW):
+        (gap,) = pair.server.destination_status(name).gaps[CLIENT]
+        assert (gap.reason, gap.before) == ("switch", pair.where(name))
+        marker = await pair.server.get_without_ack(name, CLIENT, timeout=5)
+        assert (marker.entries, marker.rows) == (1, 0)
+        await pair.server.ack(name, CLIENT, batch_id=marker.batch_id)
+        assert await pair.take(name) == [b"two", b"three"]
+
+
+async def test_a_client_that_waits_for_a_reader_of_the_former_source_is_told_what_it_does_not_get(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_gtids(monkeypatch)
+    monkeypatch.setattr(Pair, "readers", 1)
+    pair.main = pair.config(MAIN, memory_buffer_size=16)
+    await pair.start(MAIN)
+    for client in (CLIENT, 7, 8):
+        await pair.server.subscribe(MAIN, client)
+    cursors = pair.instance.cursors
+    cursors.clients.subscribers[7].detach(cursors.track, GoneError("it is slow"))
+    await pair.server.unsubscribe(MAIN, 8)
+    for _ in range(3):  # more than stays in the ring
+        pair.write("orders", b"one")
+        assert await pair.take(MAIN) == [b"one"]
+    await pair.server.subscribe(MAIN, 8)
+    cursors.clients.subscribers[8].detach(cursors.track, GoneError("it is slow, and its place is still there"))
+    with pytest.raises(SwitchRefusedError, match=f"1 clients wait .* 7 of {MAIN}, at "):
+        await pair.server.switch_source(MAIN)
+    floor = cursors.track.floor
+    await pair.server.switch_source(MAIN, accept=True)
+    (gap,) = pair.server.destination_status(MAIN).gaps[7]
+    assert (gap.before, gap.after) == (pair.server.status(MAIN, 7).position, str(floor))
+    await go_on_at_second(pair, b"two")
+    assert await pair.take(MAIN) == [b"two"]
+    assert [pair.server.status(MAIN, it).state for it in (7, 8)] == ["attached"] * 2
+
+
+async def test_what_a_client_has_got_before_a_restart_has_to_be_there_though_it_is_not_read_again(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Source.proof.set()
+    monkeypatch.setattr(Pair, "readers", 1)
+    pair.main = pair.config(MAIN)
+    await restart_with_one_ahead(pair, MAIN)
+    places = asked(monkeypatch, "0-101-2")
+    with pytest.raises(LostTransactionsError, match="0-101-2"):
+        await pair.server.switch_source(MAIN)
+    assert [it.gtid for it in places] == ["0-101-1", "0-101-2"]

@@ -46,6 +46,11 @@ class Cursor:
             return self.position.order
         return file_number(self.journal), self.offset, 0
 
+    @property
+    def is_portable(self) -> bool:
+        """Whether its GTIDs say where it is at another source, too. One that Canal wrote is found by its event only."""
+        return bool(self.gtid) and self.position is not None
+
 
 OLDEST = Cursor("", 0, 0, 0)
 """Stands for the oldest place that the source has, where it has purged the place before it in a list of places."""

@@ -55,7 +55,7 @@ class Places:
     def bound(self) -> dict[int, Cursor]:
         """Return where the clients go on that could not go on there at another source.
 
-        Neither ring nor log has their places, and no GTIDs say where those are elsewhere. Readers are given back: who
+        Neither ring nor log has their places, and those are not portable. Readers are given back: who
         has come to a place that the ring has goes on with that.
         """
         track, found = self._clients.track, dict[int, Cursor]()
@@ -64,7 +64,7 @@ class Places:
             if not isinstance(subscriber.state, Gone):
                 subscriber.suspend(track)
             state = subscriber.state
-            if isinstance(state, Waiting) and not (state.resume.gtid or track.is_logged(state.resume)):
+            if isinstance(state, Waiting) and not (state.resume.is_portable or track.is_logged(state.resume)):
                 found[client_id] = state.resume
         self._retention.hold()
         return found

@@ -311,7 +311,7 @@ class Serving(ABC):
 
         That is stored at once; see `Places.pass_switch`.
         """
-        why = "another source is read, and without GTIDs only the former one knows the place"
+        why = "another source is read, and only the former one knows the place"
         self._tell_gaps(self.cursors.places.pass_switch(why, moved_now()))
 
     def _tell_gaps(self, client_ids: Sequence[int]) -> None:

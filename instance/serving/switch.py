@@ -347,7 +347,7 @@ class SourceSwitch:
         if found:
             config = self._destination.config
             raise SwitchRefusedError(
-                f"{len(found)} clients wait for places that without GTIDs only {config.in_use} knows:"
+                f"{len(found)} clients wait for places that only {config.in_use} knows:"
                 f" {shorten(found, 'clients')}. Switch again when `sluice status` shows them as attached, or move them"
                 " (sluice seek). To switch at once, so that they miss changes or get some again, and a marker:"
                 f" sluice source switch {config.destination} --to {wanted} --accept"
@@ -376,7 +376,9 @@ class SourceSwitch:
     async def _proofs_ahead(self, prove: _Prove) -> list[tuple[Cursor, Proof]]:
         """Prove the places with GTIDs of the clients that got more, in an earlier life, than the ring has."""
         found, members = list[tuple[Cursor, Proof]](), self._destination.cursors.members
-        ahead = {place: client_id for it in members for client_id, place in it.places.ahead().items() if place.gtid}
+        ahead = {
+            place: client_id for it in members for client_id, place in it.places.ahead().items() if place.is_portable
+        }
         for place, client_id in ahead.items():
             try:
                 found.append(await prove(place))

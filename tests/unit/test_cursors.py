@@ -1914,3 +1914,18 @@ def test_a_place_of_the_source_that_has_just_been_switched_to_is_waited_for() ->
     put(cursors, second, b"row")
     assert cursors.ack_to(CLIENT, place, now=NOW)
     assert cursors.status(CLIENT).acked == str(place)
+
+
+def test_a_cursor_of_canal_that_the_stream_has_not_come_to_is_not_looked_for_at_another_source() -> None:
+    """There an event of the same file and offset is another one; GTIDs say what came before, not where that is."""
+    cursors, (first, second) = switched(2)
+    at = first.position(first.events + 100)
+    cursors.restore(StoredClient(CLIENT, "", Cursor(at.file, at.begin, 0, 101, "0-101-34")), NOW)
+    assert [*cursors.places.bound()] == cursors.places.pass_switch("switched", By()) == [CLIENT]
+    cursors.track.switch()
+    put(cursors, second, b"first")
+    cursors.gate.take_changes()
+    cursors.gate.end_store(durable=True)
+    marker = get(cursors)
+    cursors.ack(CLIENT, marker.batch_id, now=NOW)
+    assert entries(get(cursors).slices) == [b"begin", b"first", b"end"]

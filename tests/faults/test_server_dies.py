@@ -13,7 +13,7 @@ SOAK = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 
 @pytest.mark.parametrize("source", USUAL, indirect=True)
-@pytest.mark.parametrize("lives", [pytest.param(3, id="short"), pytest.param(200, id="soak", marks=SOAK)])
+@pytest.mark.parametrize("lives", [pytest.param(2, id="short"), pytest.param(200, id="soak", marks=SOAK)])
 @pytest.mark.parametrize("end", [pytest.param("stop", marks=pytest.mark.extended), "kill"])
 def test_nothing_is_lost_and_only_what_is_not_durable_is_repeated(
     sluice: Sluice, source: Server, database: Database, end: str, lives: int

@@ -28,8 +28,9 @@ MAIN, VIEW = "shop", "part"
 ROOT = f"/otter/canal/destinations/{VIEW}"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("source", USUAL, indirect=True)
-@pytest.mark.parametrize("end", [pytest.param("stop", marks=pytest.mark.extended), "kill"])
+@pytest.mark.parametrize("end", ["stop", "kill"])
 def test_each_view_gets_all_of_its_tables_whatever_becomes_of_the_server(
     sluice: Sluice, source: Server, database: Database, end: str
 ) -> None:

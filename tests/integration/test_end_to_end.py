@@ -211,6 +211,7 @@ def streamed(port: int, table: str, count: int) -> list[int]:
     return found
 
 
+@pytest.mark.extended
 def test_a_client_gets_a_table_over_http_though_the_server_is_killed_meanwhile(
     mysql97: Server, database: Database, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def wait_for(what: str) -> None:
     eventually(is_ready, what)
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(300)
 def test_every_command_and_block_runs_and_prints_what_is_shown(tmp_path: Path) -> None:
     environ = {

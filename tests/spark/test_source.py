@@ -152,9 +152,8 @@ def test_nothing_wanted_leaves_the_offset_alone(
     assert lag(sluice)["stage"] in ("none", "client")
 
 
-@pytest.mark.parametrize(
-    ("number", "whole"), [(1, True), *(pytest.param(*it, marks=pytest.mark.extended) for it in ((0, True), (1, False)))]
-)
+@pytest.mark.extended
+@pytest.mark.parametrize(("number", "whole"), [(1, True), (0, True), (1, False)])
 def test_a_batch_that_failed_is_repeated_unchanged_and_the_rest_follows(
     spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path, number: int, whole: bool
 ) -> None:
@@ -336,7 +335,8 @@ def test_a_source_that_was_reset_under_a_running_server_has_not_been_read(
         assert "new checkpoint" in error
 
 
-@pytest.mark.parametrize("table", [pytest.param(False, marks=pytest.mark.extended), True])
+@pytest.mark.extended
+@pytest.mark.parametrize("table", [False, True])
 def test_a_marker_ends_the_query_unless_it_is_to_be_skipped(
     spark: SparkSession, source: Server, schema: str, numbers: str, sluice: Sluice, tmp_path: Path, table: bool
 ) -> None:

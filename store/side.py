@@ -25,6 +25,24 @@ def _header(at: Position, prop: Pair) -> Header:
     )
 
 
+def _batch(
+    batch_id: int, entries: Sequence[bytes], at: Position, *, timestamp: int, rows: int = 0, snapshot: int = 0
+) -> Batch:
+    *_, begin, n = at.parts
+    return Batch(
+        batch_id=batch_id,
+        slices=[memoryview(entry) for entry in entries],
+        from_=str(at),
+        to=str(at),
+        entries=len(entries),
+        rows=rows,
+        bytes=sum(map(len, entries)),
+        timestamp=timestamp,
+        positions=(varint(begin) + varint(n)) * len(entries),
+        snapshot=snapshot,
+    )
+
+
 def gaps_batch(batch_id: int, gaps: Sequence[Move], at: Position) -> Batch:
     """Return the batch of markers that tell a client that is at a position of what it does not get."""
     entries = []
@@ -34,18 +52,7 @@ def gaps_batch(batch_id: int, gaps: Sequence[Move], at: Position) -> Batch:
         statement = RowChange(eventType=EventType.QUERY, isDdl=False, sql=f"-- {props.GAP}: {gap}")
         entry = Entry(header=header, entryType=EntryType.ROWDATA, storeValue=statement.SerializeToString())
         entries.append(Messages(messages=[entry.SerializeToString()]).SerializeToString())
-    *_, begin, n = at.parts
-    return Batch(
-        batch_id=batch_id,
-        slices=[memoryview(entry) for entry in entries],
-        from_=str(at),
-        to=str(at),
-        entries=len(entries),
-        rows=0,
-        bytes=sum(map(len, entries)),
-        timestamp=gaps[-1].time,
-        positions=(varint(begin) + varint(n)) * len(entries),
-    )
+    return _batch(batch_id, entries, at, timestamp=gaps[-1].time)
 
 
 def rows_batch(batch_id: int, window: Window, blocks: Sequence[RowBlock], at: Position) -> Batch:
@@ -63,16 +70,5 @@ def rows_batch(batch_id: int, window: Window, blocks: Sequence[RowBlock], at: Po
         statement = RowChange(eventType=EventType.TRUNCATE, isDdl=True, sql=sql, ddlSchemaName=wish.schema)
         emptied = Entry(header=header, entryType=EntryType.ROWDATA, storeValue=statement.SerializeToString())
         entries.insert(0, Messages(messages=[emptied.SerializeToString()]).SerializeToString())
-    *_, begin, n = at.parts
-    return Batch(
-        batch_id=batch_id,
-        slices=[memoryview(entry) for entry in entries],
-        from_=str(at),
-        to=str(at),
-        entries=len(entries),
-        rows=sum(map(len, blocks)),
-        bytes=sum(map(len, entries)),
-        timestamp=int(chunk.time * 1000),
-        positions=(varint(begin) + varint(n)) * len(entries),
-        snapshot=wish.snapshot_id,
-    )
+    rows = sum(map(len, blocks))
+    return _batch(batch_id, entries, at, timestamp=int(chunk.time * 1000), rows=rows, snapshot=wish.snapshot_id)

@@ -4,6 +4,8 @@ import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
+from ...protocol.errors import SluiceError
+
 T = TypeVar("T")
 LONGEST: Final = 10.0
 """Seconds that a call may take."""
@@ -20,6 +22,17 @@ class Fault(NamedTuple):
 
 class BrokenError(Exception):
     """A promise was not kept; what was to be tried after that makes no sense."""
+
+
+def broken(promise: str, trial: Callable[[], None]) -> list[Fault]:
+    """Try a promise; return how it was broken, nothing if it was kept."""
+    try:
+        trial()
+    except (BrokenError, SluiceError) as error:
+        return [Fault(promise, str(error))]
+    except Exception as error:  # noqa: BLE001  it is the code of others
+        return [Fault(promise, f"{type(error).__name__}: {error}")]
+    return []
 
 
 def bounded(call: Callable[[], T], seconds: float = LONGEST) -> T:

@@ -4,12 +4,11 @@ from functools import partial
 
 from ...instance.sources.api import framed
 from ...protocol.canal.entry_pb2 import EntryType, EventType
-from ...protocol.errors import SluiceError
 from ..outputs.forms.api import API, FormKind
 from ..outputs.forms.encoding import PluginEncoder, PluginRecords
 from ..outputs.routing import Router, Rules
 from .changes import edge, entry, statement
-from .faults import BrokenError, Fault, bounded
+from .faults import BrokenError, Fault, bounded, broken
 
 BEGIN, END = EntryType.TRANSACTIONBEGIN, EntryType.TRANSACTIONEND
 INSERT, UPDATE, DELETE = EventType.INSERT, EventType.UPDATE, EventType.DELETE
@@ -24,7 +23,7 @@ def form_faults(kind: FormKind) -> list[Fault]:
     version = getattr(kind, "api", None)
     if version != API:
         return [Fault("api", f"it is written for version {version!r} of the interface, and this is version {API}")]
-    faults = []
+    faults: list[Fault] = []
     trials = {
         "entries": _try_entries,
         "deterministic": _try_again,
@@ -32,12 +31,7 @@ def form_faults(kind: FormKind) -> list[Fault]:
         "large": _try_large,
     }
     for promise, run in trials.items():
-        try:
-            bounded(partial(run, kind))
-        except (BrokenError, SluiceError) as error:
-            faults.append(Fault(promise, str(error)))
-        except Exception as error:  # noqa: BLE001  it is the code of others
-            faults.append(Fault(promise, f"{type(error).__name__}: {error}"))
+        faults += broken(promise, partial(bounded, partial(run, kind)))
     return faults
 
 

@@ -16,7 +16,7 @@ from ..outputs.plugin.kind import check_kind
 from ..outputs.plugin.target import PluginTarget
 from ..outputs.settings import Output
 from .changes import batch, number_at, place_after
-from .faults import BrokenError, Fault, bounded
+from .faults import BrokenError, Fault, bounded, broken
 
 KILLS: Final = 8
 LARGE: Final = 4 << 20
@@ -76,12 +76,7 @@ class _Trial:
         if self._kind.exactly_once:
             trials["fencing"] = self._try_fencing
         for promise, run in trials.items():
-            try:
-                run()
-            except (BrokenError, SluiceError) as error:
-                yield Fault(promise, str(error))
-            except Exception as error:  # noqa: BLE001  it is the code of others
-                yield Fault(promise, f"{type(error).__name__}: {error}")
+            yield from broken(promise, run)
             self._begin_anew()
 
     # --- the promises

@@ -14,7 +14,7 @@ from ...instance.sources.plugin.parser import Asking, Bounds, take_apart
 from ...protocol.canal.rows import decode_rows
 from ...protocol.errors import SluiceError
 from .changes import COLUMN
-from .faults import LONGEST, BrokenError, Fault, bounded
+from .faults import LONGEST, BrokenError, Fault, bounded, broken
 
 FEW: Final = 12
 """Rows that are read from every place."""
@@ -74,12 +74,7 @@ class _Trial:
             "hostile": self._try_hostile,
         }
         for promise, run in trials.items():
-            try:
-                run()
-            except (BrokenError, SluiceError) as error:
-                yield Fault(promise, str(error))
-            except Exception as error:  # noqa: BLE001  it is the code of others
-                yield Fault(promise, f"{type(error).__name__}: {error}")
+            yield from broken(promise, run)
 
     # --- the promises
 

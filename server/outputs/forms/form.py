@@ -87,15 +87,22 @@ class Form(ABC):
         """Say whose rows a record has, by its value."""
 
 
-def check_whole(output: Output, settings: RecordSettings) -> None:
-    """Raise ConfigError for what a form cannot follow whose only topic has whole transactions in their order."""
-    unusable = {
+def asked_placement(settings: RecordSettings) -> dict[str, bool]:
+    """Tell of each setting that says where records go, and which there are, whether it is used."""
+    return {
         "dynamicTopic": settings.dynamic_topic != "",
         "partition": settings.partition != 0,
         "partitionHash": settings.partition_hash != "",
         "key": settings.key is not Key.NONE,
         "splitKeyUpdates": settings.split_key_updates,
         "statements": settings.statements,
+    }
+
+
+def check_whole(output: Output, settings: RecordSettings) -> None:
+    """Raise ConfigError for what a form cannot follow whose only topic has whole transactions in their order."""
+    unusable = {
+        **asked_placement(settings),
         "late": settings.late,
         "onMarker = send": settings.on_marker is OnMarker.SEND,
     }

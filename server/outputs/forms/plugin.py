@@ -7,8 +7,8 @@ from ..routing import Router
 from ..settings import OnMarker, Output
 from . import api
 from .encoding import FormError, PluginEncoder, failure
-from .form import Form, Subject, refuse_settings
-from .settings import Key, RecordSettings
+from .form import Form, Subject, asked_placement, refuse_settings
+from .settings import RecordSettings
 
 
 class PluginForm(Form):
@@ -20,15 +20,8 @@ class PluginForm(Form):
     def check(self, output: Output, settings: RecordSettings) -> None:
         """See `Form.check`: what the form itself decides cannot be configured."""
         super().check(output, settings)
-        decided = {
-            "dynamicTopic": settings.dynamic_topic != "",
-            "partition": settings.partition != 0,
-            "partitionHash": settings.partition_hash != "",
-            "key": settings.key is not Key.NONE,
-            "splitKeyUpdates": settings.split_key_updates,
-            "statements": settings.statements,
-        }
-        refuse_settings(output, settings, decided, "which itself decides on topics, partitions, keys and records")
+        which = "which itself decides on topics, partitions, keys and records"
+        refuse_settings(output, settings, asked_placement(settings), which)
 
     def encoder(self, settings: RecordSettings, router: Router, limit: int, *, strict: bool) -> PluginEncoder:
         """See `Form.encoder`."""

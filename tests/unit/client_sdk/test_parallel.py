@@ -241,7 +241,7 @@ class TestAcks:
                 running.result()
             status = client.status()
         assert sorted(gate.ended) == sorted(gate.begun)
-        assert status["acked"] == position(len(gate.ended))
+        assert (status["acked"], status["marks"]) == (position(len(gate.ended)), [])
 
     async def test_what_is_processed_is_acked_when_it_is_cancelled(self, server: ServerThread) -> None:
         server.source.write(4)

@@ -19,46 +19,6 @@ name=$1 command=$2
 source "$here/downloads.sh"
 dist=$cache/servers/$name
 
-# fetch_debian SUITE PACKAGE UNWANTED: unpack a package and all it depends on, libc too, into $dist/root, from the mirror that
-# this machine uses already, with package lists of our own. UNWANTED is a pattern of dependencies the server does not need.
-fetch_debian() {
-  local suite=$1 package=$2 unwanted=$3 apt=$dist/apt mirror packages
-  mirror() { apt-get indextargets --format "\$(SITE)" 'Created-By: Packages' | grep -v security | sort -u | head -n 1; }
-  mirror=$(mirror) || { alone apt-get -qq update >&2; mirror=$(mirror); }
-  mkdir -p "$apt"/lists/partial "$apt"/cache/archives/partial "$dist/root"
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$apt/sources.list"
-  : >"$apt/status" # nothing counts as installed: so apt gives the whole closure
-  cat >"$apt/apt.conf" <<CONF
-Dir::State::Lists "$apt/lists";
-Dir::State::status "$apt/status";
-Dir::Cache "$apt/cache";
-Dir::Etc::SourceList "$apt/sources.list";
-Dir::Etc::SourceParts "-";
-Acquire::Languages "none";
-Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
-APT::Install-Recommends "false";
-APT::Sandbox::User "root";
-CONF
-  export APT_CONFIG=$apt/apt.conf
-  apt-get -qq update >&2
-  packages=$(apt-get -s install "$package" | awk '/^Inst /{print $2}' | grep -vE "^($unwanted)")
-  # shellcheck disable=SC2086  # a list of names
-  (cd "$apt/cache" && apt-get -qq download $packages >&2)
-  unset APT_CONFIG
-  for package in "$apt"/cache/*.deb; do dpkg-deb -x "$package" "$dist/root"; done
-  basename "$apt/cache/$2"_*.deb >"$dist/VERSION"
-  rm -rf "$apt" "$dist"/root/usr/share/{doc,man,locale,lintian}
-}
-
-# exec_foreign PROGRAM OPTION...: run a program of $dist/root under its own loader and libraries, not the system's.
-exec_foreign() {
-  local loaders libraries
-  shopt -s nullglob
-  loaders=("$dist"/root/{usr/,}lib*/{*/,}ld-linux-*.so.*)
-  libraries=("$dist"/root/{usr/,}lib/*-linux-gnu "$dist/root/usr/lib/mysql/private")
-  exec "${loaders[0]}" --library-path "$(IFS=: && echo "${libraries[*]}")" "$@"
-}
-
 case $name in
   mariadb-trixie) version=11.8.6 source=recipes/mariadb.sh ;;
   mariadb-bookworm) version=10.11.18 source=recipes/mariadb.sh ;;

@@ -251,10 +251,9 @@ def wait_for(url: str, condition: Callable[[dict[str, Any]], object], seconds: f
     return output
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("seed", "transactions", "seconds"),
-    [(3, times(100, 200), 60), pytest.param(4, 30_000, 1800, marks=[pytest.mark.extended, pytest.mark.timeout(7200)])],
+    [(3, times(100, 1_000), 120), pytest.param(4, 30_000, 1800, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])],
 )
 @pytest.mark.parametrize("name", ["mysql97", pytest.param("mariadb118", marks=pytest.mark.extended)])
 def test_a_copy_by_the_reader_has_the_tables_of_the_source(

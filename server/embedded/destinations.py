@@ -440,7 +440,7 @@ class Destinations:
             pinned=ring.pool.pinned,
             blocked=ring.blocked_seconds,
             stuck=instance.stuck,
-            lost_cursors=cluster is not None and bool(cluster.member.election(main).loss),
+            lost_cursors=cluster is not None and bool(cluster.participant.election(main).loss),
             parser=instance.parser_status,
             time_zone=instance.config.time_zone or local_time_zone(),
             active=cluster.active(main) if cluster is not None else "",

@@ -1,4 +1,4 @@
-"""One server among others: what `Member` decides is done in ZooKeeper, and to the destinations of this process."""
+"""One server among others: what `Participant` decides is done in ZooKeeper, and to the destinations of this process."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,6 @@ from ...store.cursor import Changes, Cursor, StoredClient
 from ...store.moves import Move
 from .backup import NO_EPOCH, Backups
 from .election import State
-from .member import Member
 from .operations import (
     REFUSED,
     UNKNOWN,
@@ -56,6 +55,7 @@ from .operations import (
     Store,
     Stored,
 )
+from .participant import Participant
 from .zookeeper import ZooKeeperSession
 
 logger = logging.getLogger(__name__)
@@ -202,7 +202,7 @@ class Cluster:
     ) -> None:
         self.problem = "no session with ZooKeeper yet"
         """Why nothing can be taken over now; empty when all is well."""
-        self.member = Member(identity.address)
+        self.participant = Participant(identity.address)
         self._hosts = hosts
         self._timeout = timeout
         self._identity = identity
@@ -251,7 +251,7 @@ class Cluster:
     def start(self, destination: str) -> None:
         """Take part in the election of a destination, which is activated when it is won."""
         self._stopped.pop(destination, None)
-        self.member.start(destination)
+        self.participant.start(destination)
         if self._session is not None:
             self._spawn(self._register(self._session, servers_node(destination)))
         self._drive()
@@ -259,7 +259,7 @@ class Cluster:
     async def stop(self, destination: str) -> None:
         """Give a destination up, with its cursors stored; return when others can have it, or after 4 s."""
         stopped = self._stopped.setdefault(destination, asyncio.Event())
-        self.member.stop(destination, _now())
+        self.participant.stop(destination, _now())
         self._drive()
         try:
             async with asyncio.timeout(STOPPING):
@@ -274,7 +274,7 @@ class Cluster:
     def check(self, destination: str) -> None:
         """Raise FencedError, with the active server's URL where it is known, unless this server may serve it now."""
         try:
-            self.member.check(destination, _now())
+            self.participant.check(destination, _now())
         except FencedError as error:
             raise FencedError(f"{error}{self._reason()}", error.active) from None
 
@@ -295,13 +295,13 @@ class Cluster:
 
     def active(self, destination: str) -> str:
         """Return the address of the server that has a destination, as far as is known; empty when none has."""
-        return self.member.election(destination).active
+        return self.participant.election(destination).active
 
     def problem_of(self, destination: str) -> str:
         """Return what keeps, or would keep, this server from serving a destination; empty when all is well."""
         return (
             self.problem
-            or self.member.election(destination).problem
+            or self.participant.election(destination).problem
             or self._refused.get(destination, "")
             or self._backups.problem(destination)
         )
@@ -309,7 +309,7 @@ class Cluster:
     @property
     def lost(self) -> list[str]:
         """The destinations of which ZooKeeper has lost cursors: no server has them until these are restored."""
-        return [it for it in self.member.destinations if self.member.election(it).loss]
+        return [it for it in self.participant.destinations if self.participant.election(it).loss]
 
     def held(self, destination: str) -> str:
         """Return the oldest position that the logs of all servers hold; empty if one of them writes none."""
@@ -343,7 +343,7 @@ class Cluster:
         Raises FencedError when another has the destination.
         """
         async with self._storing.setdefault(destination, asyncio.Lock()):
-            self.member.store(destination, changes, epoch, _now(), view, source)
+            self.participant.store(destination, changes, epoch, _now(), view, source)
             stored = self._stores[destination] = asyncio.get_running_loop().create_future()
             self._drive()
             if not await stored:
@@ -397,7 +397,7 @@ class Cluster:
         tries = 0
         while True:
             self.check(destination)
-            session, election = self._session, self.member.election(destination)
+            session, election = self._session, self.participant.election(destination)
             if session is None:
                 raise ZooKeeperError(self.problem)
             clients = ZooKeeperClients(session, view, config.address, fence=destination)
@@ -418,7 +418,7 @@ class Cluster:
 
     def close_view(self, config: InstanceConfig) -> None:
         """Give the node ``running`` of a view away, if it is still of this server."""
-        version = self.member.election(config.route).version
+        version = self.participant.election(config.route).version
         if self._session is not None and version >= 0:
             self._spawn(self._withdraw(self._session, config, version))
 
@@ -471,12 +471,12 @@ class Cluster:
         if session.over:
             return
         self._session = session
-        for destination in self.member.destinations:  # those that are started from here on register themselves
-            if self.member.election(destination).wanted:
+        for destination in self.participant.destinations:  # those that are started from here on register themselves
+            if self.participant.election(destination).wanted:
                 self._spawn(self._register(session, servers_node(destination)))
         for view in self._views:
             self._spawn(self._register(session, servers_node(view)))
-        self.member.opened(session.session_id, session.timeout, _now())
+        self.participant.opened(session.session_id, session.timeout, _now())
         self._spawn(self._compare_logs(session))
         self._drive()
 
@@ -487,7 +487,7 @@ class Cluster:
         self._warned.clear()
         self._backups.left(session.zxid)
         self.problem = "no session with ZooKeeper yet"
-        self.member.expired(_now())
+        self.participant.expired(_now())
         self._drive()
         await session.close()
 
@@ -536,7 +536,7 @@ class Cluster:
         """Say where the logs of this server begin, and see where those of the others do, for as long as it lives."""
         said = set[str]()
         while not session.over:
-            for destination in list(self.member.destinations):
+            for destination in list(self.participant.destinations):
                 await self._host.tend_log(destination)
                 own = self._host.log_start(destination)
                 if own is None and destination not in said:
@@ -580,7 +580,7 @@ class Cluster:
             return
         if session.over:
             return
-        self.member.registered({name: url for name, node in nodes.items() if (url := _url(node))})
+        self.participant.registered({name: url for name, node in nodes.items() if (url := _url(node))})
 
     def _warn(self, what: str, error: ZooKeeperError) -> None:
         """Log once what is tried again and again; a lost connection is said by itself."""
@@ -600,11 +600,11 @@ class Cluster:
         nodes = await asyncio.gather(*(session.find(f"{parent}/{name}") for name in names))
         return {name: node for name, node in zip(names, nodes, strict=True) if node is not None}
 
-    # --- what the member decides -------------------------------------------------------------------------------------
+    # --- what the participant decides --------------------------------------------------------------------------------
 
     def _drive(self) -> None:
-        """Do what the member has decided, and look again when it wants to."""
-        for action in self.member.take_actions():
+        """Do what the participant has decided, and look again when it wants to."""
+        for action in self.participant.take_actions():
             match action:
                 case Ask():
                     self._ask(action)
@@ -615,17 +615,17 @@ class Cluster:
                     if not stored.done():  # else its caller does not wait any more
                         stored.set_result(durable)
         for destination, stopped in self._stopped.items():
-            if self.member.election(destination).state is State.STOPPED:
+            if self.participant.election(destination).state is State.STOPPED:
                 stopped.set()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        deadline = self.member.deadline
+        deadline = self.participant.deadline
         if deadline != float("inf"):
             self._timer = asyncio.get_running_loop().call_later(deadline - _now(), self._tick)
 
     def _tick(self) -> None:
-        self.member.tick(_now())
+        self.participant.tick(_now())
         self._drive()
 
     def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
@@ -650,7 +650,7 @@ class Cluster:
             except Exception as error:  # noqa: BLE001  else it would not be served: this server has it
                 _log(error, destination)
                 problem = _text(error) if isinstance(action, Activate) else ""
-        self.member.deactivated(destination, _now(), problem)
+        self.participant.deactivated(destination, _now(), problem)
         self._drive()
 
     # --- operations --------------------------------------------------------------------------------------------------
@@ -681,18 +681,18 @@ class Cluster:
                 _log(error, key)
             self._refused[key] = text
             if isinstance(ask.operation, Load):
-                self.member.deactivated(ask.operation.destination, _now(), text)
+                self.participant.deactivated(ask.operation.destination, _now(), text)
             await asyncio.sleep(RETRY)
             outcome = UNKNOWN
         if self._session is session:
-            self.member.answered(ask.number, outcome, _now())
+            self.participant.answered(ask.number, outcome, _now())
             if isinstance(ask.operation, Look):
                 self._say(ask.operation.destination)
             self._drive()
 
     def _say(self, destination: str) -> None:
         """Log it when Canal's own server is in the way, or no longer."""
-        problem = self.member.election(destination).problem
+        problem = self.participant.election(destination).problem
         if problem != self._said.get(destination, ""):
             logger.warning("%s", problem or "the error is resolved", extra={"destination": destination})
             self._said[destination] = problem
@@ -720,7 +720,7 @@ class Cluster:
                 case Load():
                     clients = self._clients[destination] = self._clients_of(destination, session)
                     found = await clients.load()
-                    epoch = self.member.election(destination).epoch
+                    epoch = self.participant.election(destination).epoch
                     self._backups.loaded(destination, destination, epoch, found, clients.moves)
                     self._backups.placed(destination, clients.source, clients.place)
                     return Loaded(found)
@@ -744,7 +744,7 @@ class Cluster:
     async def _look(self, destination: str, session: ZooKeeperSession) -> Seen:
         def changed() -> None:
             if self._session is session:
-                self.member.changed(destination)
+                self.participant.changed(destination)
                 self._drive()
 
         await session.ensure(servers_node(destination))

@@ -71,7 +71,7 @@ class State(Enum):
 
 
 class Election:
-    """Whether this server serves a destination. Driven by `Member`, which has the session.
+    """Whether this server serves a destination. Driven by `Participant`, which has the session.
 
     Args:
         destination: its name.

@@ -160,14 +160,14 @@ class Activate:
 
 @dataclass(frozen=True, slots=True)
 class Deactivate:
-    """Stop the destination, and say so by `Member.deactivated`."""
+    """Stop the destination, and say so by `Participant.deactivated`."""
 
     destination: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The changes that were given to `Member.store` are durable, or it is not known; they are not stored again."""
+    """The changes that were given to `Participant.store` are durable, or it is not known; they are not stored again."""
 
     destination: str
     durable: bool

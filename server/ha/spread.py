@@ -11,14 +11,14 @@ def spread(destinations: Iterable[str], servers: Iterable[str]) -> dict[str, str
     a server comes or goes few others' destinations move: each prefers servers in an order of its own (rendezvous
     hashing), and takes the first that has room.
     """
-    names, members = sorted(set(destinations)), sorted(set(servers))
-    if not members:
+    names, hosts = sorted(set(destinations)), sorted(set(servers))
+    if not hosts:
         return {}
-    least, more = divmod(len(names), len(members))
-    counts = dict.fromkeys(members, 0)
+    least, more = divmod(len(names), len(hosts))
+    counts = dict.fromkeys(hosts, 0)
     found: dict[str, str] = {}
     for name in names:
-        for server in sorted(members, key=lambda it: _weight(name, it)):
+        for server in sorted(hosts, key=lambda it: _weight(name, it)):
             if counts[server] < least or (counts[server] == least and more > 0):
                 more -= counts[server] == least
                 counts[server] += 1

@@ -282,7 +282,7 @@ async def test_place_of_the_clients_is_told_where_it_is_kept(
 async def test_nothing_that_is_done_waits_for_the_next_beat(
     zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluice.server.ha.member.BEATS", 0.01)  # of the first one the lease is as long as the test
+    monkeypatch.setattr("sluice.server.ha.participant.BEATS", 0.01)  # of the first one the lease is as long as the test
     under_way = most = 0
     do = Cluster._do
 
@@ -313,14 +313,14 @@ async def test_nothing_that_is_done_waits_for_the_next_beat(
             await asyncio.sleep(0.1)  # it looks no more: nothing else is under way
             zk.set(f"{ROOT}/running", zk.get(f"{ROOT}/running")[0].replace(b"true", b"false"))
             await soon(lambda: host.stopped)
-            await soon(lambda: cluster.member.election(NAME).deadline < math.inf)
+            await soon(lambda: cluster.participant.election(NAME).deadline < math.inf)
             await asyncio.sleep(0.1)
             cluster.start("late")
-            await soon(lambda: cluster.member.election("late").state is State.ACTIVE, seconds=4)
+            await soon(lambda: cluster.participant.election("late").state is State.ACTIVE, seconds=4)
             host.stopped = False
             await cluster.stop("late")
             assert host.stopped
-            assert cluster.member.election("late").state is State.STOPPED
+            assert cluster.participant.election("late").state is State.STOPPED
             await soon(lambda: not [task for task in cluster._tasks if task.done()])
 
 
@@ -437,9 +437,9 @@ async def test_what_changes_while_the_connection_is_lost_is_seen_when_it_is_ther
             zk.set(f"{ROOT}/running", zk.get(f"{ROOT}/running")[0].replace(b"true", b"false"))
             zk.create(f"{SERVERS}/{OTHER}", Identity(OTHER, "http://other").data, ephemeral=True)
             proxy.target = server
-            await soon(lambda: OTHER in cluster.member.servers)
+            await soon(lambda: OTHER in cluster.participant.servers)
             await soon(lambda: host.stopped)
-            assert cluster.member.servers == {IDENTITY.address: IDENTITY.url, OTHER: "http://other"}
+            assert cluster.participant.servers == {IDENTITY.address: IDENTITY.url, OTHER: "http://other"}
             assert cluster.problem == ""
 
 
@@ -451,7 +451,7 @@ async def test_it_serves_while_zookeeper_answers_and_not_much_longer(
 
     def counted(self: Cluster) -> None:
         nonlocal outdated
-        outdated += self.member.deadline > clock_gettime(CLOCK_BOOTTIME) + 0.05
+        outdated += self.participant.deadline > clock_gettime(CLOCK_BOOTTIME) + 0.05
         tick(self)
 
     monkeypatch.setattr(Cluster, "_tick", counted)
@@ -471,7 +471,7 @@ async def test_a_destination_is_stopped_as_soon_as_the_session_is_over_and_not_w
     async def connecting(_: ZooKeeperSession) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("sluice.server.ha.member.BEATS", 0.01)
+    monkeypatch.setattr("sluice.server.ha.participant.BEATS", 0.01)
     host = SlowHost()
     async with taking_part(zookeeper, host=host, seconds=10.0) as cluster:
         await soon(lambda: serves(cluster))
@@ -624,7 +624,7 @@ async def test_what_canals_own_server_has_is_left_to_it(
         canal.create(f"{ROOT}/running", b'{"active":true,"address":"10.0.0.9:11111"}', ephemeral=True, makepath=True)
         async with taking_part(zookeeper) as cluster:
             await soon(lambda: cluster.problem_of(NAME).startswith("10.0.0.9:11111 serves it"))
-            assert cluster.member.election(NAME).state is State.REFUSED
+            assert cluster.participant.election(NAME).state is State.REFUSED
             assert cluster.problem_of(NAME) in caplog.messages
 
 
@@ -677,7 +677,7 @@ async def test_one_that_cannot_be_stopped_properly_is_given_up_all_the_same_and_
     async with taking_part(zookeeper, host=FailingHost(None, ConfigError("its cursors are not stored"))) as cluster:
         await soon(lambda: serves(cluster))
         await cluster.stop(NAME)
-        assert cluster.member.election(NAME).state is State.STOPPED
+        assert cluster.participant.election(NAME).state is State.STOPPED
         assert cluster.problem_of(NAME) == ""
     assert "its cursors are not stored" in caplog.messages
 
@@ -709,24 +709,24 @@ async def test_a_destination_is_stopped_when_it_is_also_without_a_session() -> N
     cluster = Cluster("127.0.0.1:1", 4.0, IDENTITY, host, configure)
     cluster.start(NAME)
     now = clock_gettime(CLOCK_BOOTTIME)
-    cluster.member.opened(1, 60.0, now)
+    cluster.participant.opened(1, 60.0, now)
     for outcome in (Seen(None, 4, 7), Done(8), Loaded(())):
-        for ask in cluster.member.take_actions():
+        for ask in cluster.participant.take_actions():
             assert isinstance(ask, Ask)
-            cluster.member.answered(ask.number, Done() if isinstance(ask.operation, Beat) else outcome, now)
+            cluster.participant.answered(ask.number, Done() if isinstance(ask.operation, Beat) else outcome, now)
     cluster.check(NAME)
-    cluster.member.expired(now)
+    cluster.participant.expired(now)
     await cluster.stop(NAME)
     assert host.stopped
 
 
 async def test_a_destination_is_taken_over_with_its_configuration_at_that_time(zookeeper: ZooKeeper) -> None:
     async with taking_part(zookeeper, host=SlowHost()) as cluster:
-        await soon(lambda: cluster.member.election(NAME).state is State.ACTIVE)
+        await soon(lambda: cluster.participant.election(NAME).state is State.ACTIVE)
         before = cluster._clients[NAME]
         await cluster.stop(NAME)
         cluster.start(NAME)
-        await soon(lambda: cluster.member.election(NAME).state is State.ACTIVE)
+        await soon(lambda: cluster.participant.election(NAME).state is State.ACTIVE)
         assert cluster._clients[NAME] is not before
 
 
@@ -820,7 +820,7 @@ async def test_it_begins_as_soon_as_zookeeper_lets_it(zookeeper: ZooKeeper, capl
             await soon(lambda: "refuses /otter" in caplog.text)
             zk.set_acls("/otter", OPEN_ACL_UNSAFE)
             await soon(lambda: zk.exists(f"{SERVERS}/{IDENTITY.address}"))
-            await soon(lambda: cluster.member.servers == {IDENTITY.address: IDENTITY.url})
+            await soon(lambda: cluster.participant.servers == {IDENTITY.address: IDENTITY.url})
             await soon(lambda: "Too many open files" in cluster.problem_of(NAME))
             assert zk.get(f"{SERVERS}/{IDENTITY.address}")[0] == IDENTITY.data
 

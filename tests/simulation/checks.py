@@ -108,7 +108,7 @@ class Checks:
 
     def asks_to_store(self, server: "Server") -> None:
         """Check that a server that sends a write may still take itself for the owner."""
-        if not server.member.lease.valid(server.clock()):
+        if not server.participant.lease.valid(server.clock()):
             raise self._violation(f"{server.name} writes though its lease is over")
         if server.lost:
             raise self._violation(f"{server.name} writes though it has lost the destination")

@@ -31,7 +31,6 @@ from sluice.protocol.wire import varint
 from sluice.server.ha.backup import PERIOD, Backup, Saved
 from sluice.server.ha.cluster import RETRY
 from sluice.server.ha.election import LAST_STORE, State
-from sluice.server.ha.member import Member
 from sluice.server.ha.operations import (
     UNKNOWN,
     Action,
@@ -47,6 +46,7 @@ from sluice.server.ha.operations import (
     Store,
     Stored,
 )
+from sluice.server.ha.participant import Participant
 from sluice.store.commits import Commits
 from sluice.store.cursor import Changes, Cursor, StoredClient
 from sluice.store.cursors import Cursors
@@ -123,7 +123,7 @@ class Link:
 
     def _cannot_load(self) -> None:
         if self.server.link is self:
-            self.server.member.deactivated(DESTINATION, self.server.clock(), "a node is not a cursor")
+            self.server.participant.deactivated(DESTINATION, self.server.clock(), "a node is not a cursor")
 
     def _send(self, call: Callable[..., None], *arguments: Any) -> None:
         world = self.server.world
@@ -134,7 +134,7 @@ class Link:
         if self.server.link is self:
             assert number == next(iter(self._asked)), "a connection answers in the order of the questions"
             outcome = self.server.remember(self._asked.pop(number), outcome, zxid)
-            self.server.hear(self.server.member.answered, number, outcome)
+            self.server.hear(self.server.participant.answered, number, outcome)
 
     def notice(self) -> None:
         """Send word that ``running`` has changed."""
@@ -156,7 +156,7 @@ class Link:
         """Break: the outcome of what is under way is unknown."""
         asked, self._asked = self._asked, {}
         for number in asked:
-            self.server.hear(self.server.member.answered, number, UNKNOWN, run=False)
+            self.server.hear(self.server.participant.answered, number, UNKNOWN, run=False)
 
 
 class PolledRing(Ring):
@@ -406,7 +406,7 @@ class Switching:
 class Server:
     """A process that may die and come back, stand still, and lose its connections."""
 
-    make_member = Member
+    make_participant = Participant
     make_cursors = Cursors
     make_output = Output
     make_switching = Switching
@@ -461,7 +461,7 @@ class Server:
         if not self.is_up or self.awake_at > self.world.now or self.instance is None or self.instance.closing:
             return None
         try:
-            self.member.check(DESTINATION, self.clock())
+            self.participant.check(DESTINATION, self.clock())
         except FencedError:
             return None
         return self.instance.epoch
@@ -487,16 +487,16 @@ class Server:
     @property
     def state(self) -> State:
         """Where the destination is in its life."""
-        return self.member.election(DESTINATION).state if self.member.destinations else State.STOPPED
+        return self.participant.election(DESTINATION).state if self.participant.destinations else State.STOPPED
 
     # --- life --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin a life."""
         self.is_up = True
-        self.member = self.make_member(self.name)
+        self.participant = self.make_participant(self.name)
         self.backup = _copy(self.disk)
-        self.member.registered({f"server{i}": f"http://server{i}:8080" for i in range(3)})
+        self.participant.registered({f"server{i}": f"http://server{i}:8080" for i in range(3)})
         self._connect(None)
         self.world.tell(self.world.latency(), self, self.take_part, True)
 
@@ -537,9 +537,9 @@ class Server:
     def take_part(self, wanted: bool) -> None:
         """Do what its operator wants: stop the destination, or start it."""
         if wanted:
-            self.member.start(DESTINATION)
-        elif self.member.destinations:
-            self.member.stop(DESTINATION, self.clock())
+            self.participant.start(DESTINATION)
+        elif self.participant.destinations:
+            self.participant.stop(DESTINATION, self.clock())
         self._run()
 
     # --- ZooKeeper ---------------------------------------------------------------------------------------------------
@@ -569,7 +569,7 @@ class Server:
             return
         self.link = link
         if session is None:
-            self.hear(self.member.opened, made.number, TIMEOUT)
+            self.hear(self.participant.opened, made.number, TIMEOUT)
             return
         held, self._held = self._held, []
         for ask in held:
@@ -581,12 +581,12 @@ class Server:
         self.link = None
         self._held = []
         self._connect(None)
-        self.hear(self.member.expired)
+        self.hear(self.participant.expired)
 
     def changed(self) -> None:
         """``running`` has changed."""
-        for destination in self.member.destinations:
-            self.member.changed(destination)
+        for destination in self.participant.destinations:
+            self.participant.changed(destination)
         self._run()
 
     def hear(self, call: Callable[..., None], *arguments: Any, run: bool = True) -> None:
@@ -599,12 +599,12 @@ class Server:
         if self._running:  # what is done leads to more: that comes after
             return
         self._running = True
-        while actions := self.member.take_actions():
+        while actions := self.participant.take_actions():
             for action in actions:
                 self._do(action)
         self._running = False
         self._checks.decides(self)
-        deadline = self.member.deadline / self._rate
+        deadline = self.participant.deadline / self._rate
         if deadline < self._timer:
             self._timer = deadline
             self._timers += 1
@@ -613,7 +613,7 @@ class Server:
     def _tick(self, number: int) -> None:
         if number == self._timers:
             self._timer = math.inf
-            self.hear(self.member.tick)
+            self.hear(self.participant.tick)
 
     def _do(self, action: Action) -> None:
         match action:
@@ -626,7 +626,7 @@ class Server:
                     self._held.append(action)
             case Activate() | Deactivate():
                 is_told_to_stop = isinstance(action, Deactivate)
-                self.lost = is_told_to_stop and self.member.election(DESTINATION).deadline == math.inf
+                self.lost = is_told_to_stop and self.participant.election(DESTINATION).deadline == math.inf
                 self._lives.append(action)
                 if len(self._lives) == 1:
                     self._live()
@@ -685,7 +685,7 @@ class Server:
 
     def _deactivated(self, problem: str = "") -> None:
         self.instance = self.switching = None
-        self.member.deactivated(DESTINATION, self.clock(), problem)
+        self.participant.deactivated(DESTINATION, self.clock(), problem)
         self._lived()
         self._run()
 
@@ -738,7 +738,7 @@ class Server:
         while instance.writes and not instance.is_writing:
             write = instance.writes[0]
             try:
-                self.member.store(DESTINATION, write.changes, write.epoch, self.clock(), write.view, write.source)
+                self.participant.store(DESTINATION, write.changes, write.epoch, self.clock(), write.view, write.source)
                 instance.is_writing = True
             except FencedError:
                 instance.writes.popleft()
@@ -771,8 +771,8 @@ class Server:
 
     def check(self) -> Instance:
         """Return the destination, if this server may serve it now. Raises FencedError."""
-        if self.member.destinations:
-            self.member.check(DESTINATION, self.clock())
+        if self.participant.destinations:
+            self.participant.check(DESTINATION, self.clock())
         if self.instance is None or self.instance.closing:
             raise FencedError("not active")
         self._checks.serves(self, self.instance.epoch)

@@ -12,8 +12,8 @@ from sluice.instance.config import InstanceConfig
 from sluice.instance.meta.base import InUse
 from sluice.instance.source import Parser
 from sluice.protocol.errors import SluiceError, StaleSessionError
-from sluice.server.ha.member import Member
 from sluice.server.ha.operations import Action, Ask, Beat, Claim, Done, Operation, Outcome, Seen, Store
+from sluice.server.ha.participant import Participant
 from sluice.store.batch import Batch
 from sluice.store.clients import IDS_PER_EPOCH
 from sluice.store.cursor import Changes, Cursor
@@ -60,7 +60,7 @@ class WriteRetriedInNewSession(Server):
     pending: Store | None = None
 
     def expired(self) -> None:
-        self.pending = next((it for it in self.member._asked.values() if isinstance(it, Store)), None)
+        self.pending = next((it for it in self.participant._asked.values() if isinstance(it, Store)), None)
         super().expired()
 
     def _connected(self, session: Session | None) -> None:
@@ -74,14 +74,14 @@ class PingsOfFollowersCount(Server):
 
     def _do(self, action: Action) -> None:
         if isinstance(action, Ask) and isinstance(action.operation, Beat) and self.link is not None:
-            self.world.tell(self.world.latency(), self, self.hear, self.member.answered, action.number, Done())
+            self.world.tell(self.world.latency(), self, self.hear, self.participant.answered, action.number, Done())
         super()._do(action)
 
 
 class WritesPastItsLease(Server):
     """A server that has stood still writes before it looks at the clock."""
 
-    class make_member(Member):  # noqa: N801  as it is called
+    class make_participant(Participant):  # noqa: N801  as it is called
         def store(
             self,
             destination: str,

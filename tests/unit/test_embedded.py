@@ -681,13 +681,13 @@ async def test_one_is_stopped_also_while_it_is_given_up_to_another_server(
     await soon(lambda: server.destination_status(NAME).state == "stopped")
     try:
         await server.stop(NAME)
-        assert not server.cluster.member.election(NAME).wanted
+        assert not server.cluster.participant.election(NAME).wanted
     finally:
         closing.set()
         await giving_up
     assert server.destination_status(NAME).state == "stopped"
     await server.start(NAME)
-    assert server.cluster.member.election(NAME).wanted
+    assert server.cluster.participant.election(NAME).wanted
 
 
 async def test_one_that_was_left_to_canal_takes_part_again_when_its_operator_starts_it(setup: Setup) -> None:
@@ -696,14 +696,14 @@ async def test_one_that_was_left_to_canal_takes_part_again_when_its_operator_sta
     cluster = Cluster("127.0.0.1:1", 4.0, Identity("127.0.0.1:1", "http://127.0.0.1:2"), server, setup.load)
     server.cluster = cluster
     await server.start(NAME)
-    cluster.member.opened(7, 4.0, 0.0)
-    for action in cluster.member.take_actions():
+    cluster.participant.opened(7, 4.0, 0.0)
+    for action in cluster.participant.take_actions():
         if isinstance(action, Ask) and isinstance(action.operation, Look):
             canal = Running(9, "10.0.0.9:11111", fenced=False)
-            cluster.member.answered(action.number, Seen(canal, 4, 7), 0.0)
-    assert cluster.member.election(NAME).state is State.REFUSED
+            cluster.participant.answered(action.number, Seen(canal, 4, 7), 0.0)
+    assert cluster.participant.election(NAME).state is State.REFUSED
     await server.start(NAME)
-    assert cluster.member.election(NAME).state is State.STANDBY
+    assert cluster.participant.election(NAME).state is State.STANDBY
 
 
 def log_end(server: EmbeddedServer) -> Position | None:

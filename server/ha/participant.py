@@ -1,7 +1,7 @@
 """One server among several: its session with ZooKeeper and its destinations, without any I/O.
 
 Every method is called from one thread, with the time of CLOCK_BOOTTIME in seconds. What has to be done is fetched by
-`Member.take_actions` after each call; `Member.tick` is to be called at `Member.deadline`, or earlier.
+`Participant.take_actions` after each call; `Participant.tick` is to be called at `Participant.deadline`, or earlier.
 """
 
 import math
@@ -19,7 +19,7 @@ BEATS = 6
 """Beats in a session's timeout."""
 
 
-class Member:
+class Participant:
     """A server.
 
     A host opens sessions, each by a connection of its own, which may be restored but is never used for another session.

@@ -91,7 +91,7 @@ class Clients:
         return {key: cursor for key, it in known.items() if (cursor := it.cursor) is not None}
 
     def key(self, client_id: int) -> int:
-        """Return what tells a client from those of all members; for a client of the destination itself that is its id.
+        """Return what tells a client from those of views, too; for one of the destination itself that is its id.
 
         Ids have 16 bits.
         """

@@ -47,7 +47,7 @@ class _Shared:
 
     retention: Retention
     counters: Counters = field(default_factory=Counters)
-    members: "list[Cursors]" = field(default_factory=list)
+    cursors: "list[Cursors]" = field(default_factory=list)
     """The destination and the views that are served."""
     followed: Look = field(default_factory=Look)
     """When the subscribers were moved on over what they do not want."""
@@ -110,7 +110,7 @@ class Cursors:
         self.ranges = Ranges(self.clients)
         self.places = Places(self.clients, self._retention, self.admission, self._progress)
         self.gate, self.resting = self.clients.gate, self.clients.resting
-        self._shared.members.append(self)
+        self._shared.cursors.append(self)
         self._refused: list[int] = []
 
     # --- a destination and its views ---------------------------------------------------------------------------------
@@ -121,13 +121,13 @@ class Cursors:
         return self._shared
 
     @property
-    def members(self) -> "Sequence[Cursors]":
-        """The destination and its views."""
-        return self._shared.members
+    def with_views(self) -> "Sequence[Cursors]":
+        """Those of the destination, and of its views."""
+        return self._shared.cursors
 
     def leave(self) -> None:
         """End a view: from here on it holds nothing of the ring."""
-        self._shared.members.remove(self)
+        self._shared.cursors.remove(self)
         self.clients.leave()
         self._retention.hold()
         self._retention.free()
@@ -152,30 +152,30 @@ class Cursors:
     def advance(self, now: float, *, every: bool = False) -> None:
         """Look at what was put: attach those that waited for it, move idle subscribers on, free what can be freed.
 
-        That is done for all members. If there are many (`Retention.has_many`), those that are in the ring are moved on
-        a little later; with ``every`` at once, and those that rest are looked at, too, but the more there are the less
-        often (`Look.take_review`).
+        That is done for the views, too. If there are many (`Retention.has_many`), those that are in the ring are moved
+        on a little later; with ``every`` at once, and those that rest are looked at, too, but the more there are the
+        less often (`Look.take_review`).
         """
         followed, retention = self._shared.followed, self._retention
         every = every and followed.take_review(now, len(retention.subscribers))
-        for member in self.members:
-            member.resting.look()  # before anything is freed
+        for cursors in self.with_views:
+            cursors.resting.look()  # before anything is freed
         if not (every or retention.pace.running or followed.is_due(self.ring, len(retention.subscribers))):
-            for member in self.members:
-                member.follow_elsewhere()
+            for cursors in self.with_views:
+                cursors.follow_elsewhere()
             return
         followed.take(self.ring)
-        for member in self.members:
-            member.follow()
+        for cursors in self.with_views:
+            cursors.follow()
         retention.free()  # once: for each of many subscribers that would look at all of them
         if retention.detach_slow(now):
-            for member in self.members:
-                member.resting.rouse_all()
+            for cursors in self.with_views:
+                cursors.resting.rouse_all()
         retention.free()
         retention.hold()
         if every:
-            for member in self.members:
-                member.review()
+            for cursors in self.with_views:
+                cursors.review()
 
     def follow(self) -> None:
         """Attach those that waited for what was put, and move the idle ones on."""

@@ -358,8 +358,8 @@ class CatchUp:
         if self._closed:
             return
         self._ask_for_ranges(now)
-        for member in cursors.members:
-            member.readers.take_turns(self.turns, now)
+        for it in cursors.with_views:
+            it.readers.take_turns(self.turns, now)
         self._end_turns(cursors, now)
         self._begin_turns(cursors, now)
 
@@ -380,15 +380,15 @@ class CatchUp:
                 self._drop(shared)
             elif shared.who in finished:
                 self._end_turn(shared)
-        reading = {member.clients.key(it) for member in cursors.members for it in member.readers.catching_up}
+        reading = {each.clients.key(it) for each in cursors.with_views for it in each.readers.catching_up}
         for key in self.clients.keys() - reading:  # joined, gone, or waiting for their next turn
             self.close_client(key)
 
     def _begin_turns(self, cursors: Cursors, now: float) -> None:
         behind = {
-            member.clients.key(client_id): (member, client_id, cursor)
-            for member in cursors.members
-            for client_id, cursor in member.readers.behind.items()
+            each.clients.key(client_id): (each, client_id, cursor)
+            for each in cursors.with_views
+            for client_id, cursor in each.readers.behind.items()
         }
         while (who := self.turns.begin(now)) is not None:
             kind, key = who
@@ -398,11 +398,11 @@ class CatchUp:
                         shared.begin()
                 self._wake()
             elif key in behind:
-                member, client_id, cursor = behind[key]
+                own, client_id, cursor = behind[key]
                 place = cursor.position or f"{cursor.journal}:{cursor.offset}"
                 logger.info("client %d catches up from %s", client_id, place)
                 reader = self.clients[key] = self._make_reader(cursor, self._on_change)
-                member.readers.start(client_id, reader.track)
+                own.readers.start(client_id, reader.track)
             else:
                 self.turns.leave(who)
 

@@ -238,7 +238,9 @@ class Instance(Main):
         return places
 
     def _client_places(self) -> list[Cursor | None]:
-        clients = [(member.clients, client_id) for member in self.cursors.members for client_id in member.clients.ids]
+        clients = [
+            (cursors.clients, client_id) for cursors in self.cursors.with_views for client_id in cursors.clients.ids
+        ]
         cursors = [known.cursor(client_id) for known, client_id in clients]
         return starts(cursors, self._meta.place)
 
@@ -273,7 +275,7 @@ class Instance(Main):
     @property
     def is_needed(self) -> bool:
         """Whether a client has not taken yet what the ring has for it."""
-        known = (member.status(it) for member in self.cursors.members for it in member.clients.ids)
+        known = (cursors.status(it) for cursors in self.cursors.with_views for it in cursors.clients.ids)
         return any(it.state == "attached" and it.lag.entries for it in known)
 
     async def stop(self) -> None:
@@ -364,7 +366,7 @@ class Instance(Main):
         # No client can pass a place from here on: none is served before its cursor is loaded again.
         clients, give = earlier.clients, earlier.snapshots.give_late
         given = {str(it.position): [one for one in clients.ids if give(one, it)] for it in rows}
-        for cursors in earlier.members[1:]:
+        for cursors in earlier.with_views[1:]:
             for it in rows:
                 for client_id in cursors.clients.ids:
                     cursors.snapshots.give_late(client_id, it)
@@ -468,7 +470,7 @@ class Instance(Main):
         if not goes_on:
             await self._begin_anew(parser)
             return
-        for cursors in self.cursors.members:
+        for cursors in self.cursors.with_views:
             cursors.readers.leave()
         await self.catch_up.close()
         await self._let_rest()  # a view may have been admitted meanwhile
@@ -575,7 +577,7 @@ class Instance(Main):
                 self._moved = (self.ring.first, time.monotonic())
             if self._parser is not None:
                 self._attempt(self._switch.follow, self._parser)
-            if any(it.clients.ids for it in self.cursors.members) or self.catch_up.count:
+            if any(it.clients.ids for it in self.cursors.with_views) or self.catch_up.count:
                 for one in (self, *self._open_views):
                     self._attempt(one.expire)
                 self._tend(every=True)

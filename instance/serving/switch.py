@@ -375,9 +375,9 @@ class SourceSwitch:
 
     async def _proofs_ahead(self, prove: _Prove) -> list[tuple[Cursor, Proof]]:
         """Prove the places with GTIDs of the clients that got more, in an earlier life, than the ring has."""
-        found, members = list[tuple[Cursor, Proof]](), self._destination.cursors.members
+        found, served = list[tuple[Cursor, Proof]](), self._destination.cursors.with_views
         ahead = {
-            place: client_id for it in members for client_id, place in it.places.ahead().items() if place.is_portable
+            place: client_id for it in served for client_id, place in it.places.ahead().items() if place.is_portable
         }
         for place, client_id in ahead.items():
             try:
@@ -396,7 +396,7 @@ class SourceSwitch:
         cursors, end = self._destination.cursors, self._destination.log_end()
         found = [await prove(end)] if end is not None and end.gtid else []
         is_log_proven, purged = bool(found), None
-        clients = [(id_, it.clients) for it in cursors.members for id_ in it.clients.ids]
+        clients = [(id_, it.clients) for it in cursors.with_views for id_ in it.clients.ids]
         for client_id, place in [(id_, it.cursor(id_)) for id_, it in clients]:
             if place is None or (is_log_proven and cursors.track.is_logged(place)):
                 continue
@@ -423,7 +423,7 @@ class SourceSwitch:
             self._torn = torn = None
         if torn is not None and place < torn:  # of that one, all before it is wanted, too
             return
-        if boundary.gtid and gtid and any(it.clients.has_given_beyond(place) for it in cursors.members):
+        if boundary.gtid and gtid and any(it.clients.has_given_beyond(place) for it in cursors.with_views):
             source, number = gtid
             gtids = parse_gtids(boundary.gtid)
             gtids.add(cursors.ring.gtid_sources[source][1], number)

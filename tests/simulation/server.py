@@ -207,14 +207,14 @@ class Instance:
         self.config: InstanceConfig = CONFIG.using(self.meta.source)
         self.host = self.host_of(self.config)
         self.cursors = self._make(server, ring)
-        self.members = [Served(self.cursors)]
+        self.served = [Served(self.cursors)]
         clients: dict[Cursors, Sequence[StoredClient]] = {self.cursors: activate.clients}
         if len(source.hosts) > 1:
-            self.members.append(Served(self._make(server, ring, self.cursors), VIEW))
-            clients[self.members[1].cursors] = [server.view]
+            self.served.append(Served(self._make(server, ring, self.cursors), VIEW))
+            clients[self.served[1].cursors] = [server.view]
         starts = []
-        for cursors, members in clients.items():
-            for client in members:
+        for cursors, stored in clients.items():
+            for client in stored:
                 cursor = client.cursor
                 position = cursor.position if cursor is not None else None
                 starts.append(index_of(position) if position is not None else 0)
@@ -244,9 +244,9 @@ class Instance:
             pass
         return position
 
-    def member(self, client_id: int) -> Served:
+    def served_to(self, client_id: int) -> Served:
         """Return the clients that one belongs to."""
-        return self.members[client_id == OF_VIEW]
+        return self.served[client_id == OF_VIEW]
 
 
 class Meta:
@@ -360,7 +360,7 @@ class Switching:
     def goes_on_in_ring(self, *, is_another: bool) -> bool:
         """See `Destination.goes_on_in_ring`; without catch-up readers not before the ring has come to all clients."""
         del is_another
-        if any(it.places.awaited(client_id) for it in self.cursors.members for client_id in it.clients.ids):
+        if any(it.places.awaited(client_id) for it in self.cursors.with_views for client_id in it.clients.ids):
             return False
         place = self.cursors.track.last_boundary()
         return place is not None and place.position == self.cursors.position_before(self.cursors.ring.next)
@@ -678,7 +678,7 @@ class Server:
 
     def _store_last(self, instance: Instance) -> None:
         instance.ending = True
-        for served in instance.members:
+        for served in instance.served:
             served.commits.wait(lambda _: None)
             self._flush(instance, served)
         self._close(instance)
@@ -707,7 +707,7 @@ class Server:
 
     def _flush_each_period(self, instance: Instance) -> None:
         if instance is self.instance and not instance.closing:
-            for served in instance.members:
+            for served in instance.served:
                 self._flush(instance, served)
             self.world.tell(FLUSH_PERIOD, self, self._flush_each_period, instance)
 
@@ -789,7 +789,7 @@ class Server:
             if acked and end is not None and index_of(end) > index_of(acked):
                 self.world.log(self.name, "moves the cursor from", index_of(acked), "to", index_of(end))
                 cursors.places.seek(CLIENT, end, now=self._now())
-                self._flush(instance, instance.members[0])
+                self._flush(instance, instance.served[0])
 
     def request(self, request: Request) -> None:
         """Serve a consumer."""
@@ -805,7 +805,7 @@ class Server:
 
     def _serve(self, instance: Instance, request: Request) -> Reply | None:
         served, client_id, session, now = (
-            instance.member(request.client_id),
+            instance.served_to(request.client_id),
             request.client_id,
             request.session,
             self._now(),

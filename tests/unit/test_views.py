@@ -496,7 +496,7 @@ async def test_a_view_that_begins_with_its_destination_is_not_made_twice(setup: 
     assert setup.state() == WAITS
     await asyncio.gather(setup.server.start(MAIN), setup.server.start(VIEW))
     assert setup.state() == ("running", "")
-    assert len(setup.server.instances[MAIN].cursors.members) == 2
+    assert len(setup.server.instances[MAIN].cursors.with_views) == 2
     await setup.server.stop(VIEW)
     await setup.server.start(VIEW)
     assert setup.state() == ("running", "")

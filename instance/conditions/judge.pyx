@@ -396,7 +396,7 @@ cdef class Program:
             types=[it[1] for it in layouts],
             metas=[it[2] for it in layouts],
             collations=numbers,
-            member_collations=numbers,
+            label_collations=numbers,
         )
         self.condition = Condition(test, described, [it[4] for it in layouts], None, True)
         for (index, column), (conversion, _, meta, digits, _) in zip(columns, layouts):

@@ -130,7 +130,7 @@ cdef class Condition:
                 step.field.decode = NULL
             return 0
         if code == Type.ENUM:
-            collation = table_map.member_collations[number] if table_map.member_collations is not None else None
+            collation = table_map.label_collations[number] if table_map.label_collations is not None else None
             self.add_labels(step, test, column, collation_of(collation, test, column))
             return 0
         if test.collation:
@@ -192,7 +192,7 @@ cdef class Condition:
         memset(&value, 0, sizeof(value))
         self.add_text(&text, test, collation)
         labels = ("", *labels_of(column.mysql_type))  # 0 stands for a value that was not valid
-        members = bytearray((len(labels) + 7) // 8)
+        passing = bytearray((len(labels) + 7) // 8)
         try:
             for number, label in enumerate(labels):
                 encoded = charsets.encode(label, collation.charset)
@@ -201,12 +201,12 @@ cdef class Condition:
                 if truth < 0:
                     raise DecodeError(value.error.decode())
                 if truth == IS_TRUE:
-                    members[number >> 3] |= 1 << (number & 7)
+                    passing[number >> 3] |= 1 << (number & 7)
         finally:
             free(value.scratch)
         step.operation = IN_SET
         step.count = <uint32_t>len(labels)
-        self.keep(step, bytes(members))
+        self.keep(step, bytes(passing))
         return 0
 
     cdef int keep(self, Step *step, bytes data) except -1:

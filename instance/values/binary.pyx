@@ -264,7 +264,7 @@ cdef int bits(Field *field, const uint8_t *data, size_t size, Value *value) noex
     return finish(value, <uint8_t *>to_chars(p, p + 24, big_endian(data, size)).ptr)
 
 
-# ENUM: the member's number from 1, 1 or 2 bytes. SET: a mask of 1 to 8 bytes. Both little-endian, as text in decimal.
+# ENUM: the label's number from 1, 1 or 2 bytes. SET: a mask of 1 to 8 bytes. Both little-endian, as text in decimal.
 # SET of 3, 5, 6 or 7 bytes is why this is not unsigned_integer.
 
 cdef int mask(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:

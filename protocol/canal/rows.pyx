@@ -654,14 +654,14 @@ cdef object label(RowColumn column, Span value):
     if number == 0:
         return ""
     if not 0 < number <= len(column.labels):
-        raise ValueError(f"it has no member {number}")
+        raise ValueError(f"it has no label {number}")
     return column.labels[number - 1]
 
 
 cdef object label_set(RowColumn column, Span value):
     cdef object mask = integer(value)
     if mask < 0 or mask >> len(column.labels):
-        raise ValueError(f"it has no members {mask}")
+        raise ValueError(f"it has no labels {mask}")
     return frozenset([name for i, name in enumerate(column.labels) if mask >> i & 1])
 
 

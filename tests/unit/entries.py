@@ -26,7 +26,7 @@ from sluice.protocol.canal.entry_pb2 import Column as PbColumn
 from sluice.protocol.canal.types import JSON_NULL
 
 LABELS = ("a", "it's", "x,y", "", "(ü)")
-MEMBERS = ",".join("'" + label.replace("'", "''") + "'" for label in LABELS)
+QUOTED = ",".join("'" + label.replace("'", "''") + "'" for label in LABELS)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 fractions = st.integers(0, 6).flatmap(
@@ -60,8 +60,8 @@ TYPES: dict[tuple[str, int], st.SearchStrategy[str]] = {  # (mysqlType, sqlType)
     ("geometry", 2004): st.binary(max_size=30).map(lambda it: it.decode("latin1")),
     ("json", 12): st.recursive(st.none() | st.integers() | texts, st.lists).map(json.dumps)
     | st.sampled_from(["", "JSON_REPLACE(`a`, '$.b', 1)", '{"k": 1.5, "l": {"m": [true, null]}}']),
-    (f"enum({MEMBERS})", 4): st.integers(0, len(LABELS)).map(str),
-    (f"set({MEMBERS})", -7): st.integers(0, 2 ** len(LABELS) - 1).map(str),
+    (f"enum({QUOTED})", 4): st.integers(0, len(LABELS)).map(str),
+    (f"set({QUOTED})", -7): st.integers(0, 2 ** len(LABELS) - 1).map(str),
 }
 
 

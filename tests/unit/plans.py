@@ -67,8 +67,8 @@ def wire(mysql_type: str) -> tuple[int, bytes]:
     """Return the type code and the metadata that MySQL 5.6 and above writes for a type (texts in utf8mb4)."""
     word = re.split(r"[( ]", mysql_type)[0]
     if word in ("enum", "set"):
-        members = mysql_type.count(",") + 1
-        return 254, bytes([247 if word == "enum" else 248, 1 if word == "enum" else (members + 7) // 8])
+        labels = mysql_type.count(",") + 1
+        return 254, bytes([247 if word == "enum" else 248, 1 if word == "enum" else (labels + 7) // 8])
     code = WIRE[word]
     numbers = [int(number) for number in re.findall(r"\d+", mysql_type.replace(word, "", 1))]
     first = numbers[0] if numbers else 0

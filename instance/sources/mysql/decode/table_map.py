@@ -39,7 +39,7 @@ class Optional(IntEnum):
     DEFAULT_CHARSET = 2  # collation of most character columns, then pairs (which character column, collation)
     COLUMN_CHARSET = 3  # a collation per character column
     COLUMN_NAME = 4
-    SET_VALUES = 5  # a SET column: number of members, then each
+    SET_VALUES = 5  # a SET column: number of labels, then each
     ENUM_VALUES = 6
     GEOMETRY_TYPE = 7
     SIMPLE_PRIMARY_KEY = 8  # column numbers
@@ -214,8 +214,8 @@ class TableMap:
     """What ``unsigned`` is if YEAR columns have no sign; None if that is known, or the same."""
     collations: tuple[int | None, ...] | None
     names: tuple[str, ...] | None
-    members: tuple[tuple[bytes, ...] | None, ...]
-    member_collations: tuple[int | None, ...] | None
+    labels: tuple[tuple[bytes, ...] | None, ...]
+    label_collations: tuple[int | None, ...] | None
     geometry_types: tuple[int | None, ...]
     dimensions: tuple[int | None, ...]
     primary_key: tuple[int, ...]  # column numbers
@@ -224,7 +224,7 @@ class TableMap:
     @property
     def text_collations(self) -> tuple[tuple[int | None, ...], ...]:
         """How the texts of each column compare, as far as the event says it: one item, or none."""
-        given = [it for it in (self.collations, self.member_collations) if it is not None]
+        given = [it for it in (self.collations, self.label_collations) if it is not None]
         found = tuple(next((it for it in column if it is not None), None) for column in zip(*given, strict=True))
         return (found,) if any(found) else ()
 
@@ -298,8 +298,8 @@ class TableMap:
                 types, character, fields.get(Optional.DEFAULT_CHARSET), fields.get(Optional.COLUMN_CHARSET)
             ),
             names=names,
-            members=_labels(types, fields),
-            member_collations=_collations(
+            labels=_labels(types, fields),
+            label_collations=_collations(
                 types,
                 {Type.ENUM, Type.SET},
                 fields.get(Optional.ENUM_AND_SET_DEFAULT_CHARSET),
@@ -364,9 +364,9 @@ class TableMap:
                 text = _BLOB_NAMES.get(meta, "") + ("text" if charset else "blob")
                 return text + (" /*M!100301 COMPRESSED*/" if kind == Type.BLOB_COMPRESSED else "")
             case Type.ENUM | Type.SET:
-                collation = self.member_collations[i] if self.member_collations else None
-                labels = None if collation == _BINARY_COLLATION else charsets.get(collation or 0)
-                return f"{Type(kind).name.lower()}({self._members(i, labels)})"
+                collation = self.label_collations[i] if self.label_collations else None
+                charset = None if collation == _BINARY_COLLATION else charsets.get(collation or 0)
+                return f"{Type(kind).name.lower()}({self._quoted_labels(i, charset)})"
             case Type.BIT:
                 return f"bit({meta})"
             case Type.JSON:
@@ -379,10 +379,10 @@ class TableMap:
                 return f"vector({self.dimensions[i]})" if self.dimensions[i] else "vector"
         raise DecodeError(f"{self.schema}.{self.table}: column {i} has the unknown type {kind}")
 
-    def _members(self, i: int, charset: str | None) -> str:
+    def _quoted_labels(self, i: int, charset: str | None) -> str:
         from ....values.charset import decode  # noqa: PLC0415 - only full metadata needs it
 
-        labels = (decode(member, charset or "utf8mb4") for member in self.members[i] or ())
+        labels = (decode(label, charset or "utf8mb4") for label in self.labels[i] or ())
         return ",".join("'" + label.translate(LABEL_ESCAPES) + "'" for label in labels)
 
 
@@ -419,15 +419,15 @@ def _unsigned(
 
 
 def _labels(types: tuple[int, ...], fields: Mapping[int, bytes]) -> tuple[tuple[bytes, ...] | None, ...]:
-    """Read the members of SET and ENUM columns."""
-    members: list[tuple[bytes, ...] | None] = [None] * len(types)
+    """Read the labels of SET and ENUM columns."""
+    labels: list[tuple[bytes, ...] | None] = [None] * len(types)
     for field, kind in ((Optional.SET_VALUES, Type.SET), (Optional.ENUM_VALUES, Type.ENUM)):
         if field in fields:
             reader = _Reader(fields[field])
             for i, real in enumerate(types):
                 if real == kind:
-                    members[i] = tuple(reader.take(reader.packed()) for _ in range(reader.packed()))
-    return tuple(members)
+                    labels[i] = tuple(reader.take(reader.packed()) for _ in range(reader.packed()))
+    return tuple(labels)
 
 
 def _primary_key(fields: Mapping[int, bytes]) -> tuple[int, ...]:

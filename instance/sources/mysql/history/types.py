@@ -44,7 +44,8 @@ class ColumnType:
     """Of char and varchar, and of text where it is given: characters."""
     prefix: str = ""
     """Of text: tiny, medium or long."""
-    members: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    """Of enum and set."""
     charset: str | None = None
     """As the statement says; None: it does not."""
     is_compressed: bool = False
@@ -80,15 +81,15 @@ class ColumnType:
         return text + suffix, None if charset == "binary" else charset
 
     def _labels(self, charset: str, dialect: Dialect) -> str:
-        members = self.members
+        labels = self.labels
         if charset != "binary":  # the server drops spaces at the end
-            members = tuple(member.rstrip(" ") for member in members)
-        for member in members:
-            if charset == "binary" and not member.isascii():
-                raise UnreadableError(f"{member!r} in {charset}")
-            _require_labels(member, charset, dialect)
-        labels = ",".join("'" + member.translate(LABEL_ESCAPES) + "'" for member in members)
-        return f"{self.kind}({labels})"
+            labels = tuple(label.rstrip(" ") for label in labels)
+        for label in labels:
+            if charset == "binary" and not label.isascii():
+                raise UnreadableError(f"{label!r} in {charset}")
+            _require_labels(label, charset, dialect)
+        quoted = ",".join("'" + label.translate(LABEL_ESCAPES) + "'" for label in labels)
+        return f"{self.kind}({quoted})"
 
 
 def _require_labels(text: str, charset: str, dialect: Dialect) -> None:
@@ -224,11 +225,11 @@ def _read_name(reader: Reader, dialect: Dialect, sql_mode: int) -> ColumnType:  
         return _blob(reader, word, dialect)
     if word in ("ENUM", "SET"):
         reader.expect("(")
-        members = [reader.string()]
+        labels = [reader.string()]
         while reader.skip(","):
-            members.append(reader.string())
+            labels.append(reader.string())
         reader.expect(")")
-        return ColumnType(word.lower(), members=tuple(members))
+        return ColumnType(word.lower(), labels=tuple(labels))
     if word == "JSON":
         return ColumnType("text", prefix="long", charset="utf8mb4") if dialect.mariadb else ColumnType("json")
     if word in _GEOMETRIES:

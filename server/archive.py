@@ -1,6 +1,6 @@
 """A backup: one tar file that is there as a whole or not at all, and is read as if a stranger had made it.
 
-Its members are plain files. The last one is the manifest, which names all others with their sizes and sums. Nothing is
+Its items are plain files. The last one is the manifest, which names all others with their sizes and sums. Nothing is
 read into memory as a whole but that.
 
 ==========================  ====================================================
@@ -39,7 +39,7 @@ FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 CREDENTIALS: Final = "credentials.json"
 PARTS: Final = ("data/", "log/", "history/")
-"""How the names of members begin that belong to destinations."""
+"""How the names of items begin that belong to destinations."""
 LARGEST_MANIFEST: Final = 256 << 20
 """Bytes; 20,000 clients of a destination take about 2 MiB."""
 CHUNK: Final = 1 << 20
@@ -49,7 +49,7 @@ NAME: Final = re.compile(
     rf"(?:data|log|history)/{DESTINATION_NAME}/{_FILE}"
     rf"|conf/canal\.properties|conf/{DESTINATION_NAME}/instance\.properties|{re.escape(CREDENTIALS)}"
 )
-"""What a member may be called. No part of a path begins with a dot."""
+"""What an item may be called. No part of a path begins with a dot."""
 
 
 class _Model(BaseModel):
@@ -57,7 +57,7 @@ class _Model(BaseModel):
 
 
 class Item(_Model):
-    """A member."""
+    """A file in a backup."""
 
     name: str = Field(max_length=1000)
     bytes: int = Field(ge=0)
@@ -85,7 +85,7 @@ class Manifest(_Model):
 
     @property
     def bytes(self) -> int:
-        """The size of all members."""
+        """The size of all items."""
         return sum(it.bytes for it in self.items)
 
     @property
@@ -139,10 +139,10 @@ class BackupWriter(AbstractContextManager["BackupWriter"]):
 
     def _add(self, name: str, file: IO[bytes], size: int) -> None:
         summing = _Summing(file, self._tell)
-        member = tarfile.TarInfo(name)
-        member.size, member.mode, member.mtime = size, 0o600, int(time.time())  # noqa: TID251  of a file
+        info = tarfile.TarInfo(name)
+        info.size, info.mode, info.mtime = size, 0o600, int(time.time())  # noqa: TID251  of a file
         try:
-            self._tar.addfile(member, summing)
+            self._tar.addfile(info, summing)
         except OSError as error:
             if error.errno is not None:
                 raise
@@ -177,23 +177,23 @@ def require_new(path: Path) -> None:
 
 def verify(path: Path, tell: Callable[[int], None]) -> Manifest:
     """Read a backup to its end, and return its manifest. Raises ConfigError unless all of it is as that says."""
-    with _opened(path) as members:
+    with _opened(path) as items:
         found: dict[str, Item] = {}
         data = b""
-        for member, file in members:
+        for info, file in items:
             if data:
-                raise _bad(path, f"{member.name!r} comes after the manifest")
-            if member.name in found:
-                raise _bad(path, f"{member.name!r} is there twice")
-            if member.name == MANIFEST:
-                if member.size > LARGEST_MANIFEST:
-                    raise _bad(path, f"its manifest has {member.size} bytes")
+                raise _bad(path, f"{info.name!r} comes after the manifest")
+            if info.name in found:
+                raise _bad(path, f"{info.name!r} is there twice")
+            if info.name == MANIFEST:
+                if info.size > LARGEST_MANIFEST:
+                    raise _bad(path, f"its manifest has {info.size} bytes")
                 data = b"".join(iter(lambda: file.read(CHUNK), b""))  # noqa: B023  read at once
                 continue
             summing = _Summing(file, tell)
             while summing.read():
                 pass
-            found[member.name] = Item(name=member.name, bytes=member.size, sha256=summing.sha256.hexdigest())
+            found[info.name] = Item(name=info.name, bytes=info.size, sha256=summing.sha256.hexdigest())
     manifest = _manifest(path, data)
     for it in manifest.items:
         if found.pop(it.name, None) != it:
@@ -204,15 +204,15 @@ def verify(path: Path, tell: Callable[[int], None]) -> Manifest:
 
 
 def extract(path: Path, manifest: Manifest, targets: Mapping[str, Path], tell: Callable[[int], None]) -> None:
-    """Write members to new files, durably, each in a folder that exists.
+    """Write items to new files, durably, each in a folder that exists.
 
     Raises ConfigError if the backup is no longer what was verified, and OSError.
     """
     sums = {it.name: it.sha256 for it in manifest.items}
     written = set()
-    with _opened(path) as members:
-        for member, file in members:
-            if (target := targets.get(member.name)) is None:
+    with _opened(path) as items:
+        for info, file in items:
+            if (target := targets.get(info.name)) is None:
                 continue
             summing = _Summing(file, tell)
             with open_private(target, "xb") as new:
@@ -220,9 +220,9 @@ def extract(path: Path, manifest: Manifest, targets: Mapping[str, Path], tell: C
                     new.write(data)
                 new.flush()
                 os.fsync(new.fileno())
-            if summing.sha256.hexdigest() != sums[member.name]:
-                raise _bad(path, f"{member.name!r} has changed since it was verified")
-            written.add(member.name)
+            if summing.sha256.hexdigest() != sums[info.name]:
+                raise _bad(path, f"{info.name!r} has changed since it was verified")
+            written.add(info.name)
     if missing := targets.keys() - written:
         raise _bad(path, f"{min(missing)!r} has gone since it was verified")
 
@@ -239,10 +239,10 @@ class _Pieces(io.BufferedReader):
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Iterator[tuple[tarfile.TarInfo, IO[bytes]]]]:
-    """Give the members, one after the other, each with its content. Raises ConfigError."""
+    """Give the items, one after the other, each with its content. Raises ConfigError."""
     try:
         with _Pieces(io.FileIO(path)) as file, tarfile.open(fileobj=file, mode="r:") as tar:
-            yield _members(path, tar)
+            yield _items_of(path, tar)
     except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:
         raise _bad(path, f"{type(error).__name__}: {error}") from error
     except OSError as error:
@@ -251,20 +251,20 @@ def _opened(path: Path) -> Iterator[Iterator[tuple[tarfile.TarInfo, IO[bytes]]]]
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _members(path: Path, tar: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
+def _items_of(path: Path, tar: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
     room = path.stat().st_size
-    for member in tar:
-        if member.type != tarfile.REGTYPE or member.issparse() or member.size < 0:
-            raise _bad(path, f"{member.name!r} is not a plain file")
-        if member.name != MANIFEST and not NAME.fullmatch(member.name):
-            raise _bad(path, f"{member.name!r} is no name that a backup has")
-        tarfile.data_filter(member, str(path.parent))
-        room -= member.size
+    for info in tar:
+        if info.type != tarfile.REGTYPE or info.issparse() or info.size < 0:
+            raise _bad(path, f"{info.name!r} is not a plain file")
+        if info.name != MANIFEST and not NAME.fullmatch(info.name):
+            raise _bad(path, f"{info.name!r} is no name that a backup has")
+        tarfile.data_filter(info, str(path.parent))
+        room -= info.size
         if room < 0:
-            raise _bad(path, f"{member.name!r} says that it has {member.size} bytes, which are not there")
-        file = tar.extractfile(member)
+            raise _bad(path, f"{info.name!r} says that it has {info.size} bytes, which are not there")
+        file = tar.extractfile(info)
         assert file is not None  # a plain file has a content
-        yield member, file
+        yield info, file
 
 
 def _manifest(path: Path, data: bytes) -> Manifest:

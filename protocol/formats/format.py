@@ -105,5 +105,5 @@ def _is_found(module: str) -> bool:
 
 
 def summary(batch: Encodable) -> str:
-    """Write the members of a batch besides its entries, as a JSON object."""
+    """Write the fields of a batch besides its entries, as a JSON object."""
     return json.dumps({"batchId": batch.batch_id, "from": batch.from_, "to": batch.to}, ensure_ascii=False)

@@ -254,13 +254,13 @@ def _add_lists(writer: BackupWriter, config: "InstanceConfig", folder: Path) -> 
     parts = [("data", own, LISTS), ("history", config.history_folder, () if config.route else HISTORY)]
     for part, place, files in parts:
         for file in files:
-            path, member = place / file, f"{part}/{name}/{file}"
+            path, item = place / file, f"{part}/{name}/{file}"
             if path.suffix == ".db" and path.exists():
                 copy = folder / f"{name}-{file}"
                 _copy_database(path, copy)
-                writer.add(member, copy)
+                writer.add(item, copy)
             elif path.suffix != ".db":
-                _add_if_there(writer, member, path)
+                _add_if_there(writer, item, path)
 
 
 def _copy_database(path: Path, copy: Path) -> None:
@@ -322,7 +322,7 @@ def restore_command(options: Any) -> int:
 
 
 def _targets(configuration: Configuration, manifest: Manifest) -> dict[str, Path]:
-    """Return where each member goes that is not of the configuration. Raises ConfigError."""
+    """Return where each item goes that is not of the configuration. Raises ConfigError."""
     configs = {name: configuration.instance(name) for name in manifest.destinations}
     for name, config in configs.items():
         kind, before = _kind(config), manifest.destinations[name].meta
@@ -368,7 +368,7 @@ def _require_free(targets: Mapping[str, Path]) -> None:
 
 
 def _write(file: Path, manifest: Manifest, targets: Mapping[str, Path]) -> None:
-    """Write members to their places: all beside them first, then each at its place, those with cursors last."""
+    """Write items to their places: all beside them first, then each at its place, those with cursors last."""
     staged = {name: path.with_name(path.name + RESTORING) for name, path in targets.items()}
     for folder in {it.parent for it in staged.values()}:
         make_private_folder(folder)

@@ -69,7 +69,7 @@ OF_OPERATIONS: dict[str, Collection[Error]] = {
 
 
 class InvalidParameter(BaseModel):
-    """A parameter, or a member of a body, that does not validate."""
+    """A parameter, or a field of a body, that does not validate."""
 
     parameter: str
     in_: str = Field(alias="in", description="`path`, `query`, `header` or `body`.")
@@ -183,12 +183,12 @@ def describe(app: FastAPI) -> dict[str, Any]:
         "description": "A line of `application/x-ndjson`.",
         "oneOf": [_reference(name) for name in ("FlatMessage", "BatchEnd", "StreamProblem")],
     }
-    named = [member for schema in schemas.values() for member in schema.get("properties", {}).values()]
+    named = [field for schema in schemas.values() for field in schema.get("properties", {}).values()]
     for path, operations in document["paths"].items():
         for operation in operations.values():
             _complete(operation, path)
             named += [parameter["schema"] for parameter in operation.get("parameters", ())]
-    for schema in named:  # a generator would take the title of a member for the name of a model
+    for schema in named:  # a generator would take the title of a field for the name of a model
         schema.pop("title", None)
     return document
 

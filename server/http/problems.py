@@ -45,7 +45,7 @@ PROBLEM_TYPES_OF_HTTP: ProblemTypes = {
 
 
 class ProblemResponse(Response):
-    """One problem. ``members`` are extension members (RFC 9457 section 3.2)."""
+    """One problem. ``extensions`` are fields beside the usual ones (RFC 9457 section 3.2)."""
 
     media_type = MEDIA_TYPE
 
@@ -54,7 +54,7 @@ class ProblemResponse(Response):
         type_: str,
         described: ProblemType,
         detail: str,
-        members: Mapping[str, Any] | None = None,
+        extensions: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self.type = type_
@@ -65,7 +65,7 @@ class ProblemResponse(Response):
             "detail": detail,
             "advice": described.advice,
         }
-        content = json.dumps(body | dict(members or {}), ensure_ascii=False).encode(errors="backslashreplace")
+        content = json.dumps(body | dict(extensions or {}), ensure_ascii=False).encode(errors="backslashreplace")
         super().__init__(content, described.status, dict(headers or {}))
 
 
@@ -81,18 +81,18 @@ def problem(error: errors.SluiceError) -> ProblemResponse:
         headers["retry-after"] = str(RETRY_STOPPED)
     elif isinstance(error, errors.BusyError):
         headers["retry-after"] = str(RETRY_BUSY)
-    members: dict[str, Any] = {}
+    extensions: dict[str, Any] = {}
     if isinstance(error, errors.BadParameterError) and error.parameter:
-        members["parameter"] = error.parameter
+        extensions["parameter"] = error.parameter
     elif isinstance(error, errors.FencedError) and error.active:
-        members["active"] = error.active
+        extensions["active"] = error.active
     elif isinstance(error, errors.LostTransactionsError):
-        members["lost"] = list(error.lost)
-    return ProblemResponse(error.type, described, str(error) or described.title, members, headers)
+        extensions["lost"] = list(error.lost)
+    return ProblemResponse(error.type, described, str(error) or described.title, extensions, headers)
 
 
 def invalid_request(error: RequestValidationError) -> ProblemResponse:
-    """Answer with a 422 that names each parameter or member of a body that does not validate, without what was sent."""
+    """Answer with a 422 that names each parameter or field of a body that does not validate, without what was sent."""
     found = [_invalid(item) for item in error.errors()]
     detail = "; ".join(f"{item['parameter']}: {item['reason']}" for item in found)
     described = PROBLEM_TYPES[errors.BadParameterError]

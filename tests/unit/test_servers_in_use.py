@@ -22,8 +22,8 @@ def endpoint(url: str | Sequence[str] = (A, B), token: str | None = None) -> End
     return Endpoint(url, "example", 1001, token, insecure=False)
 
 
-def reply(status: int, **members: object) -> Reply:
-    body = json.dumps(members).encode()
+def reply(status: int, **fields: object) -> Reply:
+    body = json.dumps(fields).encode()
     return Reply(status, {"content-length": str(len(body))}, body)
 
 

@@ -229,42 +229,42 @@ Change = Callable[[list[tuple[tarfile.TarInfo, bytes]]], None]
 
 
 def rewritten(backup: Path, change: Change) -> Path:
-    """A copy of a backup with other members."""
+    """A copy of a backup with other items."""
     with tarfile.open(backup) as tar:
-        members = [(it, (file.read() if (file := tar.extractfile(it)) else b"")) for it in tar]
-    change(members)
+        items = [(it, (file.read() if (file := tar.extractfile(it)) else b"")) for it in tar]
+    change(items)
     path = backup.with_name("changed.tar")
     with tarfile.open(path, "w") as tar:
-        for member, data in members:
-            tar.addfile(member, io.BytesIO(data))
+        for info, data in items:
+            tar.addfile(info, io.BytesIO(data))
     return path
 
 
 def added(name: str, **values: object) -> Change:
-    """Adds a member before all others."""
+    """Adds an item before all others."""
 
-    def change(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
-        member = tarfile.TarInfo(name)
+    def change(items: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+        info = tarfile.TarInfo(name)
         for field, value in values.items():
-            setattr(member, field, value)
-        members.insert(0, (member, b""))
+            setattr(info, field, value)
+        items.insert(0, (info, b""))
 
     return change
 
 
 def in_manifest(**values: object) -> Change:
-    def change(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
-        member, data = members.pop()
+    def change(items: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+        info, data = items.pop()
         data = json.dumps(json.loads(data) | values).encode()
-        member.size = len(data)
-        members.append((member, data))
+        info.size = len(data)
+        items.append((info, data))
 
     return change
 
 
-def flip(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
-    member, data = members[0]
-    members[0] = member, bytes([data[0] ^ 1]) + data[1:]
+def flip(items: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+    info, data = items[0]
+    items[0] = info, bytes([data[0] ^ 1]) + data[1:]
 
 
 @pytest.mark.parametrize(
@@ -281,9 +281,9 @@ def flip(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
         (added("data/example/fifo", type=tarfile.FIFOTYPE), "is not a plain file"),
         (added("data/example/folder", type=tarfile.DIRTYPE), "is not a plain file"),
         (flip, "is missing, or is not what was written"),
-        (lambda members: members.pop(0), "is missing, or is not what was written"),
-        (lambda members: members.pop(), "it has no manifest"),
-        (lambda members: members.insert(0, members.pop()), "comes after the manifest"),
+        (lambda items: items.pop(0), "is missing, or is not what was written"),
+        (lambda items: items.pop(), "it has no manifest"),
+        (lambda items: items.insert(0, items.pop()), "comes after the manifest"),
         (in_manifest(items="none"), "its manifest is wrong: see items"),
         (in_manifest(format=2), "in format 2; this version reads format 1"),
     ],
@@ -305,7 +305,7 @@ def test_a_backup_whose_sizes_lie_or_that_was_cut_is_refused(backup: Path, tmp_p
 
 
 def header(size: int) -> bytes:
-    """The header of a header: tarfile reads as much as it says, before it gives a member."""
+    """The header of a header: tarfile reads as much as it says, before it gives an item."""
     made = tarfile.TarInfo("header")
     made.type, made.size = tarfile.XHDTYPE, size
     return made.tobuf(tarfile.GNU_FORMAT)

@@ -173,10 +173,10 @@ def scale_lines(cases: Sequence[dict[str, Any]]) -> Figure:
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
     for group in dict.fromkeys(case["case"].rpartition("-")[0] for case in cases):
-        members = [case for case in cases if case["case"].rpartition("-")[0] == group]
-        counts = [int(case["case"].rpartition("-")[2]) for case in members]
-        (line,) = axes.loglog(counts, [case["ours"] for case in members], "o-", label=group)
-        ideal = [max(members[0]["ours"], members[-1]["ours"])] * len(counts)
+        scaled = [case for case in cases if case["case"].rpartition("-")[0] == group]
+        counts = [int(case["case"].rpartition("-")[2]) for case in scaled]
+        (line,) = axes.loglog(counts, [case["ours"] for case in scaled], "o-", label=group)
+        ideal = [max(scaled[0]["ours"], scaled[-1]["ours"])] * len(counts)
         axes.loglog(counts, ideal, "--", color=line.get_color(), label=f"{group}, ideal")
     axes.set_xlabel("subscribers, destinations, units of a batch")
     axes.set_ylabel(cases[0]["unit"])

@@ -46,11 +46,11 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
     with source(arguments.source) as server:
         version = version_of(server)
         written = write(server, WORKLOAD, arguments.rows, TIMES)
-        for group, members in groups.items():
-            contenders = {name: contender(server, written, group, int(name.rpartition("-")[2])) for name in members}
+        for group, scaled in groups.items():
+            contenders = {name: contender(server, written, group, int(name.rpartition("-")[2])) for name in scaled}
             results = take_turns(group, contenders, arguments.repeats, progress)
-            first = members[0] if members else ""
-            for name in members:
+            first = scaled[0] if scaled else ""
+            for name in scaled:
                 alone = name == first
                 cases.append(case(name, results[name], None if alone else first, () if alone else results[first]))
     return {"versions": {arguments.source: version}, "cases": cases}

@@ -16,8 +16,8 @@ from .cluster import (
     SESSION_TIMEOUT,
     TICK,
     Cluster,
-    Member,
     Settings,
+    TurnTaker,
     endpoint_of,
     registry_of,
     usual,
@@ -27,7 +27,7 @@ from .endpoint import GRACE, Interrupted
 T = TypeVar("T")
 
 
-class AsyncClusterClient(Member, AsyncClient):
+class AsyncClusterClient(TurnTaker, AsyncClient):
     """A consumer of a destination that several servers share, within one event loop. See `ClusterClient`."""
 
     def __init__(

@@ -44,8 +44,8 @@ class Settings(TypedDict, total=False):
     invalid_dates: InvalidDates
 
 
-class Member:
-    """What both clients tell of themselves."""
+class TurnTaker:
+    """A consumer that may have to wait for its turn."""
 
     _endpoint: Endpoint
     _cluster: "Cluster | None" = None
@@ -56,7 +56,7 @@ class Member:
         return self._cluster is None or self._cluster.has_turn
 
 
-class ClusterClient(Member, Client):
+class ClusterClient(TurnTaker, Client):
     """A consumer of a destination that several servers share; `Client` says what the methods do.
 
     The servers are listed, or found in ZooKeeper. There the consumers of a client id also take turns, as Canal's do:

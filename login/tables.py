@@ -210,9 +210,9 @@ def describe(session: MysqlSession, schema: str, table: str) -> SnapshotTable:
             f" (GRANT SELECT ON {quote_name(schema)}.* TO it)"
         )
     found = SnapshotTable(schema, table, tuple(columns.values()))
-    for index, members in indexes.items():
+    for index, indexed in indexes.items():
         # MariaDB's versioned tables have a column in their key that the table does not list.
-        parts = [part for part in members if part[0] in columns]
+        parts = [part for part in indexed if part[0] in columns]
         if parts and all(sub_part is None and nullable != "YES" for _, sub_part, _, nullable in parts):
             key = tuple(KeyPart(columns[name], collation == "D") for name, _, collation, _ in parts)
             # No server finds a range of these two.

@@ -278,7 +278,7 @@ def kinds(images, rows):
     cdef string key
     cdef unordered_map[string, int32_t] known
     cdef vector[string] keys
-    cdef vector[vector[int32_t]] members
+    cdef vector[vector[int32_t]] places
     cdef int64_t like = -1                         # a row of the kind of the row before
     cdef bint is_like
     read_texts(names, &texts)
@@ -307,13 +307,13 @@ def kinds(images, rows):
                 if known.find(key) == known.end():
                     known[key] = <int32_t>keys.size()
                     keys.push_back(key)
-                    members.resize(keys.size())
+                    places.resize(keys.size())
                 kind = known[key]
                 like = place
-            members[kind].push_back(place)
+            places[kind].push_back(place)
     found = []
     for kind in range(<int32_t>keys.size()):
-        listed = PyBytes_FromStringAndSize(<const char *>members[kind].data(), members[kind].size() * 4)
+        listed = PyBytes_FromStringAndSize(<const char *>places[kind].data(), places[kind].size() * 4)
         columns = keys[kind].c_str()[:keys[kind].size()].decode().split("\0")
         columns.pop()                              # what stands after the last one
         found.append((columns, integers(listed, pa.int32(), 4)))

@@ -409,7 +409,7 @@ class _Translation:
         while not (text.startswith("]", self._at) and self._at > first):
             if self._at >= len(text):
                 self._refuse("it is not closed", begin, 1)
-            shorthand, low = self._member()
+            shorthand, low = self._class_item()
             if shorthand:
                 has_word |= shorthand == _WORD
                 self._weight += HEAVY if shorthand == _WORD else MEDIUM
@@ -417,7 +417,7 @@ class _Translation:
             elif text.startswith("-", self._at) and text[self._at + 1 : self._at + 2] not in ("", "]"):
                 at = self._at
                 self._at += 1
-                shorthand, high = self._member()
+                shorthand, high = self._class_item()
                 if shorthand or high < low:
                     self._refuse("the range ends before it begins, or at a class", at, 2)
                 ends = _literal(low, folded=False), _literal(high, folded=False)
@@ -429,7 +429,7 @@ class _Translation:
             pattern = f"(?-i:{pattern})"
         self._emit(pattern, 1)
 
-    def _member(self) -> tuple[str, str]:
+    def _class_item(self) -> tuple[str, str]:
         """Return a class within a class, or else a character."""
         text, at = self._text, self._at
         if text.startswith(("[:", "[.", "[="), at):

@@ -6,7 +6,7 @@ The image after has, for a JSON column, differences one after the other (`sql/js
     path        length packed; text without wildcards: `$.name."any name"[3][last-1]`
     value       length packed, a document in MySQL's binary form; not of remove
 
-Names in quotes are escaped as JSON strings. Members of an object are in the order of their length, then of their bytes.
+Names in quotes are escaped as JSON strings. Keys of an object are in the order of their length, then of their bytes.
 """
 
 from libc.stdint cimport uint8_t, uint64_t
@@ -110,7 +110,7 @@ cdef Difference *get_differences(const uint8_t *p, size_t size, size_t *count, V
 
 cdef struct Node:              # a value of the document that changes; read into nodes only along the paths
     Json json                  # as long as it is UNREAD or SCALAR
-    const uint8_t *key         # of a member
+    const uint8_t *key         # in its object
     size_t key_size
     int shape
     Node *children
@@ -119,7 +119,7 @@ cdef struct Node:              # a value of the document that changes; read into
 
 
 cdef struct Leg:               # of a path
-    bint is_member
+    bint is_key
     bint is_from_end           # a cell counts from the last
     size_t cell
     const uint8_t *name
@@ -168,7 +168,7 @@ cdef const char *read_children(Node *node) noexcept nogil:
     return NULL
 
 
-cdef bint find_member(const Node *node, const Leg *leg, size_t *place) noexcept nogil:
+cdef bint find_key(const Node *node, const Leg *leg, size_t *place) noexcept nogil:
     """Whether an object has it; its place, or where it belongs."""
     cdef size_t low = 0
     cdef size_t high = node.count
@@ -234,7 +234,7 @@ cdef const uint8_t *get_leg(const uint8_t *p, const uint8_t *end, Leg *leg, uint
     if p[0] != b".":
         return NULL
     p += 1
-    leg.is_member = True
+    leg.is_key = True
     if p < end and p[0] == b'"':
         return get_quoted(p + 1, end, leg, names)
     leg.name = p
@@ -336,10 +336,10 @@ cdef const char *apply_difference(Node *root, const Difference *difference, uint
         if error != NULL:
             return error
         is_insertion = p == end and difference.operation == INSERT
-        if leg.is_member:
+        if leg.is_key:
             if node.shape != OBJECT:
                 return MISFIT
-            found = find_member(node, &leg, &place)
+            found = find_key(node, &leg, &place)
             if found and is_insertion:
                 return MISFIT
         elif node.shape == ARRAY:

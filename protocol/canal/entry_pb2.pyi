@@ -3,7 +3,7 @@
 isort:skip_file
 A change as Canal's clients know it: EntryProtocol.proto, with the field numbers and wire types of Canal 1.1.x.
 
-Canal wraps some scalars in a oneof of one member to tell "absent" from "zero"; `optional` says the same and is
+Canal wraps some scalars in a oneof of one field to tell "absent" from "zero"; `optional` says the same and is
 equal on the wire. Canal's Java classes read an absent enum as its first real value (EntryType ROWDATA, EventType
 UPDATE, Type MYSQL), Python reads 0: Sluice therefore always writes them, but where Canal leaves them out.
 """

@@ -3,7 +3,7 @@
 isort:skip_file
 What travels between Canal's server and its clients: CanalProtocol.proto, with the field numbers and wire types of
 Canal 1.1.x. On TCP each Packet is preceded by its length, 4 bytes big-endian. `optional` stands where Canal has a
-oneof of one member (see entry.proto).
+oneof of one field (see entry.proto).
 """
 
 from collections import abc as _abc

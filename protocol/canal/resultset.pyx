@@ -10,7 +10,7 @@ one of prepared statements), cut anywhere::
     other payloads                                   a row: each value FB for NULL, else its length and its bytes
 
 A length is one byte, or FC, FD, FE and 2, 3, 8 bytes little-endian. The output is one entry of an INSERT with all rows
-since the last one was taken, framed as a member of `Messages`; or a `RowBlock`, of which rows can still be left out.
+since the last one was taken, framed as in `Messages`; or a `RowBlock`, of which rows can still be left out.
 """
 
 cimport cython
@@ -196,7 +196,7 @@ cdef class RowBlock:
         return count - kept
 
     def entry(self, seconds, bytes header=b""):
-        """The rows as an INSERT, framed as a member of `Messages`.
+        """The rows as an INSERT, framed as in `Messages`.
 
         `seconds`: when they were read, Unix time; `header`: more fields of the Header.
         """

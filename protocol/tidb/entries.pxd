@@ -25,7 +25,7 @@ cdef struct Cell:
 
 
 cdef struct Part:                                  # an entry of a record
-    size_t offset                                  # in `EntryEncoder.data`, framed as a member of `Messages`
+    size_t offset                                  # in `EntryEncoder.data`, framed as in `Messages`
     size_t size
     int entry_type
     int event_type                                 # 0 for the ends of a transaction

@@ -339,7 +339,7 @@ class Entry(NamedTuple):
     schema: str
     table: str
     rows: int
-    data: bytes                                    # framed as a member of `Messages`
+    data: bytes                                    # framed as in `Messages`
 
 
 class Transaction(NamedTuple):

@@ -70,7 +70,7 @@ def _values(text: str, rewrite: Callable[[str], str] = str) -> object:
     def number(digits: str) -> Any:
         return "number", Decimal(digits)
 
-    def members(pairs: list[tuple[str, Any]]) -> Any:
+    def as_object(pairs: list[tuple[str, Any]]) -> Any:
         return "object", [(key, rewritten(value)) for key, value in pairs]
 
     def rewritten(value: Any) -> Any:
@@ -78,7 +78,7 @@ def _values(text: str, rewrite: Callable[[str], str] = str) -> object:
             return [rewritten(each) for each in value]
         return rewrite(value) if isinstance(value, str) else value
 
-    return rewritten(json.loads(text, parse_int=number, parse_float=number, object_pairs_hook=members))
+    return rewritten(json.loads(text, parse_int=number, parse_float=number, object_pairs_hook=as_object))
 
 
 def _canals_text(text: str) -> str:

@@ -45,7 +45,7 @@ def quoted(text: str) -> str:
 
 
 def leg(name: str) -> str:
-    """Return the part of a path for a member."""
+    """Return the part of a path for a key."""
     return "." + json.dumps(name, ensure_ascii=False)
 
 

@@ -37,14 +37,14 @@ def build(items: Runs) -> tuple[MysqlGtidSet, set[tuple[MysqlSource, int]]]:
     return result, model
 
 
-def members(gtids: MysqlGtidSet) -> set[tuple[MysqlSource, int]]:
+def elements(gtids: MysqlGtidSet) -> set[tuple[MysqlSource, int]]:
     return {(source, number) for source, first, last in gtids for number in range(first, last + 1)}
 
 
 @given(runs)
 def test_runs_are_merged(items: Runs) -> None:
     gtids, model = build(items)
-    assert members(gtids) == model
+    assert elements(gtids) == model
     parts = list(gtids)
     for (source, _, last), (next_source, first, _) in pairwise(parts):
         assert source < next_source or last + 1 < first
@@ -55,7 +55,7 @@ def test_runs_are_merged(items: Runs) -> None:
 def test_operations_are_those_of_sets(items: Runs, others: Runs) -> None:
     (one, one_model), (other, other_model) = build(items), build(others)
     before = str(one)
-    assert members(one.subtract(other)) == one_model - other_model
+    assert elements(one.subtract(other)) == one_model - other_model
     assert one.contains(other) == (one_model >= other_model)
     assert (one == other) == (one_model == other_model)
     assert bool(one) == bool(one_model)

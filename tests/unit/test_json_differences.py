@@ -93,7 +93,7 @@ class TestTheDocumentAfterThem:
     def test_none_leave_the_document(self) -> None:
         assert changed({"a": 1}) == '{"a": 1}'
 
-    def test_members_are_in_the_order_of_their_length_then_of_their_bytes(self) -> None:
+    def test_keys_are_in_the_order_of_their_length_then_of_their_bytes(self) -> None:
         assert changed({"bb": 1, "d": 2}, *((INSERT, f"$.{key}", 0) for key in ("a", "ccc", "e", "aa", "é"))) == (
             '{"a": 0, "d": 2, "e": 0, "aa": 0, "bb": 1, "é": 0, "ccc": 0}'
         )

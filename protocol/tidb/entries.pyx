@@ -143,7 +143,7 @@ cdef enum:
     BITS = 5                                       # a number of big-endian bytes
 
 
-cdef int *EVENT_TYPES = [INSERT, UPDATE, DELETE]   # by the type of a mutation
+cdef int[3] EVENT_TYPES = [<int>INSERT, <int>UPDATE, <int>DELETE]   # by the type of a mutation
 cdef Span NOTHING = span_at(b"", 0)
 cdef const char *ROWS_COUNT = "rowsCount"
 cdef size_t ROWS_COUNT_SIZE = 9

@@ -13,9 +13,6 @@ HIGH_WATER = 64 * 1024  # bytes not sent yet from which on a sender pauses
 COPIED = 64 * 1024  # what is no longer than this is copied: cheaper than a pinned segment and further writes
 STALLED = 60.0  # seconds without a byte taken after which a reader of slices is cut off
 
-Part = bytes | memoryview
-"""Of what is sent, in order."""
-
 
 def listen(host: str, port: int, keys: str) -> socket.socket:
     """Open a listening socket whose options the accepted connections inherit.

@@ -2,11 +2,11 @@
 
 from ..canal.arrow import EnvelopeDecoder
 from ..content import Content
-from .format import Encodable, Format, Part
+from .format import BytesLike, Encodable, Format
 from .messages import PROTOBUF
 
 
-def _encode(batch: Encodable, strict: bool) -> list[Part]:
+def _encode(batch: Encodable, strict: bool) -> list[BytesLike]:
     import pyarrow as pa  # noqa: PLC0415  not always installed
 
     # The copy that joins the slices costs little beside decoding them.

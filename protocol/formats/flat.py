@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 from ..canal.flat import flat_json, flat_ndjson
 from ..content import Content
-from .format import Encodable, Format, Lines, Part, Pieces, summary
+from .format import BytesLike, Encodable, Format, Lines, Pieces, summary
 
 
-def _json(batch: Encodable, strict: bool) -> list[Part]:
+def _json(batch: Encodable, strict: bool) -> list[BytesLike]:
     head = summary(batch).encode().removesuffix(b"}")
     return [head + b', "entries": ', flat_json(batch.slices, batch.batch_id, strict=strict), b"}"]
 
 
-def _json_piece(piece: Encodable, strict: bool) -> list[Part]:
+def _json_piece(piece: Encodable, strict: bool) -> list[BytesLike]:
     return [flat_json(piece.slices, piece.batch_id, strict=strict)[1:-1]]
 
 
@@ -20,11 +20,11 @@ def _json_frame(whole: Encodable) -> tuple[bytes, bytes, bytes]:
     return summary(whole).encode().removesuffix(b"}") + b', "entries": [', b",", b"]}"
 
 
-def _ndjson(batch: Encodable, strict: bool) -> list[Part]:
+def _ndjson(batch: Encodable, strict: bool) -> list[BytesLike]:
     return [*_ndjson_piece(batch, strict), summary(batch).encode() + b"\n"]
 
 
-def _ndjson_piece(piece: Encodable, strict: bool) -> list[Part]:
+def _ndjson_piece(piece: Encodable, strict: bool) -> list[BytesLike]:
     return [flat_ndjson(piece.slices, piece.batch_id, strict=strict)]
 
 

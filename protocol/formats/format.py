@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ..content import Content
 
-Part = bytes | memoryview
+BytesLike = bytes | memoryview
 """A piece of what is written; all pieces, in order, are the whole."""
 
 
@@ -29,7 +29,7 @@ class Encodable(Protocol):
         """Position after the last entry."""
 
     @property
-    def slices(self) -> Sequence[Part]:
+    def slices(self) -> Sequence[BytesLike]:
         """The entries, framed as in Canal's ``Messages``; fields of other numbers between them are passed over."""
 
     @property
@@ -37,7 +37,7 @@ class Encodable(Protocol):
         """The place of each entry, as in ``Messages.positions`` of packet.proto; empty if unknown."""
 
 
-Encode = Callable[[Encodable, bool], list[Part]]
+Encode = Callable[[Encodable, bool], list[BytesLike]]
 """Writes a batch; the flag says whether exactly as Canal does (``strictCanal``). Raises DecodeError."""
 
 

@@ -17,7 +17,7 @@ import struct
 
 from ..canal import tags
 from ..wire import varint
-from .format import Encodable, Format, Part, Pieces
+from .format import BytesLike, Encodable, Format, Pieces
 
 LENGTH = struct.Struct(">I")
 _BATCH_ID = varint(tags.BATCH_ID)
@@ -26,14 +26,14 @@ _FROM_POSITION = varint(tags.FROM_POSITION)
 _TO_POSITION = varint(tags.TO_POSITION)
 
 
-def _encode(batch: Encodable, _strict: bool = False) -> list[Part]:
+def _encode(batch: Encodable, _strict: bool = False) -> list[BytesLike]:
     head = _BATCH_ID + varint(batch.batch_id)
     if batch.positions:
         head += _POSITIONS + varint(len(batch.positions)) + batch.positions
     return [head, *batch.slices]
 
 
-def _encode_in_stream(batch: Encodable, _strict: bool) -> list[Part]:
+def _encode_in_stream(batch: Encodable, _strict: bool) -> list[BytesLike]:
     head, *slices = _encode(batch)
     positions = b"".join(
         tag + varint(len(text)) + text

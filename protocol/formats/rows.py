@@ -9,7 +9,7 @@ from typing import Any
 
 from ..canal.rows import Change, decode_changes
 from ..canal.types import JSON_NULL, JsonNull
-from .format import Encodable, Format, Lines, Part
+from .format import BytesLike, Encodable, Format, Lines
 from .messages import PROTOBUF
 
 
@@ -85,7 +85,7 @@ def _lines(body: bytes) -> Iterator[Sequence[str]]:
         yield list(json_lines(change))
 
 
-def text_of(lines: Lines, batch: Encodable) -> list[Part]:
+def text_of(lines: Lines, batch: Encodable) -> list[BytesLike]:
     """Write a batch as its lines."""
     body = b"".join(PROTOBUF.encode(batch, False))
     return ["".join(f"{line}\n" for found in lines.open()(body) for line in found).encode()]

@@ -24,7 +24,7 @@ cdef struct Cell:
     Span data
 
 
-cdef struct Part:                                  # an entry of a record
+cdef struct RecordEntry:                           # an entry of a record
     size_t offset                                  # in `EntryEncoder.data`, framed as in `Messages`
     size_t size
     int entry_type
@@ -77,11 +77,11 @@ cdef class EntryEncoder:
 
     # What the last record has become, until the next one
     cdef int64_t commit_ts
-    cdef vector[Part] parts
+    cdef vector[RecordEntry] parts
     cdef Buffer data
     cdef str schema, table                         # of a DDL
 
-    cdef object entry_of(self, const Part *part)
+    cdef object entry_of(self, const RecordEntry *part)
     cdef int encode_record(self, Span record, int64_t offset) except -1 nogil      # raises DecodeError
     cdef int forget(self) except -1 nogil
     cdef int begin_headers(self, size_t size, int64_t offset) except -1 nogil

@@ -379,7 +379,7 @@ cdef class EntryEncoder:
         self.forget()
         return found
 
-    cdef object entry_of(self, const Part *part):
+    cdef object entry_of(self, const RecordEntry *part):
         cdef str schema = ""
         cdef str table = ""
         if part.plan != NULL:
@@ -460,7 +460,7 @@ cdef class EntryEncoder:
         self, int entry_type, int event_type, Span header, Span body, Span more, int64_t rows, void *plan
     ) except -1 nogil:
         """Add an entry; `header`: what only its own has; `body` and `more`: what it holds."""
-        cdef Part part
+        cdef RecordEntry part
         cdef size_t header_size = self.common.size + header.size
         cdef size_t body_size = body.size + more.size
         cdef size_t size = 4 + varint_size(header_size) + header_size + varint_size(body_size) + body_size

@@ -221,7 +221,7 @@ cdef struct Table:
     int32_t part                                   # of the transaction, where that has the table
 
 
-cdef struct Part:
+cdef struct TableChanges:
     # The changes of a table in a transaction.
     int32_t table
     int32_t first                                  # piece
@@ -306,7 +306,7 @@ cdef class TidbEncoder(Encoder):
     cdef Gathered open
     cdef Buffer changes
     cdef vector[Piece] pieces
-    cdef vector[Part] parts_of                     # the parts of the transaction
+    cdef vector[TableChanges] parts_of             # the parts of the transaction
 
     cdef vector[Table] tables
     cdef unordered_map[string, int32_t] table_numbers      # by the names, and the numbers of the columns
@@ -321,7 +321,7 @@ cdef class TidbEncoder(Encoder):
     cdef Gathered open_before
     cdef size_t changes_before
     cdef size_t pieces_before
-    cdef vector[Part] parts_before
+    cdef vector[TableChanges] parts_before
 
     def __cinit__(self):
         memset(&self.changes, 0, sizeof(Buffer))
@@ -629,8 +629,8 @@ cdef class TidbEncoder(Encoder):
     cdef int link(self, int32_t table, size_t start) except -1 nogil:
         """Count what was put since `start` as changes of a table."""
         cdef Piece piece
-        cdef Part made
-        cdef Part *part
+        cdef TableChanges made
+        cdef TableChanges *part
         cdef int32_t number = self.tables[table].part
         cdef int32_t last = <int32_t>self.pieces.size()
         if not (
@@ -675,7 +675,7 @@ cdef class TidbEncoder(Encoder):
 
     cdef int put_transaction(self, int64_t time) except -1 nogil:
         """A record of what was gathered, if that is anything."""
-        cdef const Part *part
+        cdef const TableChanges *part
         cdef size_t size = 0
         cdef size_t i
         cdef size_t start = self.out.size
@@ -702,7 +702,7 @@ cdef class TidbEncoder(Encoder):
         self.open.rows, self.open.size = 0, RECORD
         return 0
 
-    cdef size_t size_of(self, const Part *part) noexcept nogil:
+    cdef size_t size_of(self, const TableChanges *part) noexcept nogil:
         return self.tables[part.table].head.size + part.size + self.tables[part.table].keys.size
 
     cdef bint add_ddl(self, const Change *change) except -1 nogil:

@@ -12,7 +12,7 @@ from fastapi import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from ...protocol.formats import FORMATS
-from ...protocol.formats.format import Encode, Format, Part
+from ...protocol.formats.format import BytesLike, Encode, Format
 from ...store.batch import Batch
 from ..network import COPIED, unless_stalled
 from .errors import NotAcceptableError
@@ -68,7 +68,7 @@ def described(forms: Collection[Format]) -> str:
     return LINK.sub(r"\1", "".join(f"* `{it.media_type}`: {it.text}.\n" for it in forms))
 
 
-async def encode(form: Format, write: Encode, batch: Batch, *, strict: bool = False) -> list[Part]:
+async def encode(form: Format, write: Encode, batch: Batch, *, strict: bool = False) -> list[BytesLike]:
     """Write a batch in one of the ways that a format has; ``strict`` writes FlatMessages exactly as Canal does."""
     if form.moves or batch.bytes <= COPIED:
         return write(batch, strict)
@@ -82,7 +82,7 @@ class PartsResponse(Response):
     that takes nothing for ``STALLED`` seconds is cut off, because pinned memory counts against the ring.
     """
 
-    def __init__(self, parts: list[Part], media_type: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, parts: list[BytesLike], media_type: str, headers: Mapping[str, str]) -> None:
         super().__init__(None, 200, dict(headers), media_type)
         self._length = sum(map(len, parts))
         self.headers["content-length"] = str(self._length)

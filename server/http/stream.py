@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from ...protocol.errors import SluiceError, StaleSessionError
 from ...protocol.formats import NDJSON
-from ...protocol.formats.format import Format, Part, Pieces
+from ...protocol.formats.format import BytesLike, Format, Pieces
 from ...store.batch import Batch
 from ..embedded.calls import EMPTY
 from ..network import COPIED
@@ -77,7 +77,7 @@ class StreamResponse(Response):
         await send({"type": "http.response.body"})
 
     @staticmethod
-    async def _send_chunk(parts: list[Part], send: Send, transport: "asyncio.WriteTransport") -> None:
+    async def _send_chunk(parts: list[BytesLike], send: Send, transport: "asyncio.WriteTransport") -> None:
         """Send a chunk; a long one past uvicorn, which would join it with its length and so copy it."""
         size = sum(map(len, parts))
         joined = b"".join(parts) if size <= COPIED else b""
@@ -86,7 +86,7 @@ class StreamResponse(Response):
         if not joined and size and not transport.is_closing():
             transport.writelines([b"%x\r\n" % size, *parts, b"\r\n"])
 
-    async def _next(self, listener: Listener) -> list[Part]:
+    async def _next(self, listener: Listener) -> list[BytesLike]:
         """Return what to send next; nothing when there is reason to look again."""
         if self._outstanding >= self._window:
             self._outstanding = self._context.embedded.outstanding(*self._client)
@@ -101,7 +101,7 @@ class StreamResponse(Response):
         self._context.metrics.delivered(*self._client, batch)
         return await self._encode(batch)
 
-    async def _encode(self, batch: Batch) -> list[Part]:
+    async def _encode(self, batch: Batch) -> list[BytesLike]:
         strict = self._context.config(self._client[0]).strict_canal
         return await encode(self._form, STREAMED[self._form], batch, strict=strict)
 

@@ -22,9 +22,9 @@ from google.protobuf.message import Message
 
 from ...protocol.canal import tags
 from ...protocol.canal.packet_pb2 import Ack, Handshake, Messages, Packet
+from ...protocol.formats.format import BytesLike
 from ...protocol.wire import varint
 from ...store.batch import Batch
-from ..network import Part
 
 LENGTH = struct.Struct(">i")
 VERSION = 1
@@ -91,7 +91,7 @@ EMPTY_BATCH = packet_frame(Packet.MESSAGES, Messages(batch_id=-1))
 """The frame of a get that found nothing."""
 
 
-def batch_parts(batch: Batch) -> list[Part]:
+def batch_parts(batch: Batch) -> list[BytesLike]:
     """Return the frame of a batch, its entries unchanged from the ring."""
     if not batch.entries:
         return [EMPTY_BATCH]

@@ -10,15 +10,8 @@ from typing import cast
 from google.protobuf.message import DecodeError
 
 from ...protocol.canal.packet_pb2 import Packet
-from ..network import (
-    COPIED,
-    HIGH_WATER,
-    Part,
-    address_text,
-    is_loopback,
-    listen,
-    unless_stalled,
-)
+from ...protocol.formats.format import BytesLike
+from ..network import COPIED, HIGH_WATER, address_text, is_loopback, listen, unless_stalled
 from ..resources import Resources
 from ..waiting import STOP_SECONDS, Stopping
 from .auth import Account
@@ -100,7 +93,7 @@ class CanalConnection(asyncio.Protocol):
         self._writable.set()
         self._ending = False  # nothing new is taken up
         self._next: Packet | None = None  # taken from the frames, not answered yet
-        self._late: list[Part] = []  # what has to be said when the get that waits is answered
+        self._late: list[BytesLike] = []  # what has to be said when the get that waits is answered
         self._passing: asyncio.Task[None] | None = None
         self._paused = False
         self._read_at = self._wrote_at = self._loop.time()
@@ -264,7 +257,7 @@ class CanalConnection(asyncio.Protocol):
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    async def _send(self, parts: list[Part]) -> None:
+    async def _send(self, parts: list[BytesLike]) -> None:
         """Write, and return when all is handed to the kernel; slices of the ring are let go one by one."""
         if sum(map(len, parts)) <= COPIED:
             parts = [b"".join(parts)] if parts else []
@@ -274,7 +267,7 @@ class CanalConnection(asyncio.Protocol):
             if not self._writable.is_set():
                 await unless_stalled(self._transport, self._writable.wait)
 
-    def _write(self, part: Part) -> None:
+    def _write(self, part: BytesLike) -> None:
         if not self._transport.is_closing():
             self._wrote_at = self._loop.time()
             self._transport.write(part)

@@ -21,11 +21,11 @@ from ...protocol.errors import (
     UnknownBatchError,
     UnknownDestinationError,
 )
+from ...protocol.formats.format import BytesLike
 from ..caller import Caller, caller
 from ..embedded import EmbeddedServer
 from ..embedded.calls import DEFAULT_BATCH_SIZE, EMPTY
 from ..metrics import Metrics
-from ..network import Part
 from ..problems import problem_type
 from ..waiting import Waiter
 from .auth import SEED_SIZE, Account
@@ -108,7 +108,7 @@ class CanalSession:
         self._get_waiter = Waiter()
         self._client: Client = ("", 0)  # of the request at hand ...
         self._batch_id = 0  # ... and what it confirms or rolls back
-        self._handlers: dict[Packet.PacketType.ValueType, Callable[[bytes], Awaitable[list[Part]]]] = {
+        self._handlers: dict[Packet.PacketType.ValueType, Callable[[bytes], Awaitable[list[BytesLike]]]] = {
             Packet.SUBSCRIPTION: self._subscribe,
             Packet.UNSUBSCRIPTION: self._unsubscribe,
             Packet.GET: self._get,
@@ -130,7 +130,7 @@ class CanalSession:
         """Let a get that waits end empty."""
         self._get_waiter.end()
 
-    async def answer(self, packet: Packet) -> list[Part]:
+    async def answer(self, packet: Packet) -> list[BytesLike]:
         """Do what a packet asks for, and return what to send: nothing when it is `SILENT` and all is well.
 
         Raises FrameError when the connection has to be closed without a word.
@@ -166,7 +166,7 @@ class CanalSession:
 
     # --- authentication ----------------------------------------------------------------------------------------------
 
-    async def _authenticate(self, body: bytes) -> list[Part]:
+    async def _authenticate(self, body: bytes) -> list[BytesLike]:
         try:
             auth = ClientAuth.FromString(body)
             admitted = self._service.account.admits(auth.username, auth.password, self._seed)
@@ -186,7 +186,7 @@ class CanalSession:
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
-    async def _subscribe(self, body: bytes) -> list[Part]:
+    async def _subscribe(self, body: bytes) -> list[BytesLike]:
         request = Sub.FromString(body)
         await self._register(self._named(request, "Sub"), request.filter)
         return [OK]
@@ -196,13 +196,13 @@ class CanalSession:
         self._embedded.open_session(*client)  # which this protocol has no token for: it fences those of HTTP
         self._service.end_gets(client, self._get_waiter)
 
-    async def _unsubscribe(self, body: bytes) -> list[Part]:
+    async def _unsubscribe(self, body: bytes) -> list[BytesLike]:
         client = self._named(Unsub.FromString(body), "Unsub")
         with contextlib.suppress(NotSubscribedError):  # as in Canal
             await self._embedded.unsubscribe(*client)
         return [OK]
 
-    async def _get(self, body: bytes) -> list[Part]:
+    async def _get(self, body: bytes) -> list[BytesLike]:
         request = Get.FromString(body)
         client = self._named(request, "Get")
         instance = self._embedded.instances.get(client[0])
@@ -229,7 +229,7 @@ class CanalSession:
         self._service.metrics.delivered(*client, batch or EMPTY)
         return batch_parts(batch or EMPTY)
 
-    async def _ack(self, body: bytes) -> list[Part]:
+    async def _ack(self, body: bytes) -> list[BytesLike]:
         request = ClientAck.FromString(body)
         client = self._named(request, "Ack")
         if request.batch_id == 0:
@@ -239,7 +239,7 @@ class CanalSession:
             await self._embedded.ack(*client, batch_id=request.batch_id)
         return []
 
-    async def _rollback(self, body: bytes) -> list[Part]:
+    async def _rollback(self, body: bytes) -> list[BytesLike]:
         request = ClientRollback.FromString(body)
         client = self._named(request, "Rollback")
         self._batch_id = request.batch_id

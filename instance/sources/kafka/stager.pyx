@@ -8,7 +8,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libcpp.vector cimport vector
 
 from ....protocol.canal.tags cimport DELETE, INSERT, TRANSACTIONBEGIN, TRANSACTIONEND, UPDATE
-from ....protocol.tidb.entries cimport EntryEncoder, Part, Plan
+from ....protocol.tidb.entries cimport EntryEncoder, Plan, RecordEntry
 from ....protocol.tidb.tags cimport LOGICAL_BITS
 from ....protocol.wire cimport Span, span_at
 from ....store.ring cimport (
@@ -230,7 +230,7 @@ cdef class Stager:
         return 0
 
     cdef int stage_part(self, size_t n) except -1 nogil:
-        cdef const Part *part = &self.encoder.parts[n]
+        cdef const RecordEntry *part = &self.encoder.parts[n]
         cdef bint is_last = n == self.encoder.parts.size() - 1
         cdef Slot *slot
         cdef int kind = ROW_DATA if part.plan != NULL else DDL
@@ -271,7 +271,7 @@ cdef class Stager:
         slot.execute_ms = self.encoder.commit_ts >> LOGICAL_BITS
         return slot
 
-    cdef bint passes(self, const Part *part) except -1 nogil:
+    cdef bint passes(self, const RecordEntry *part) except -1 nogil:
         """Whether the filters let an entry through."""
         if part.plan != NULL:
             if self.drops[part.event_type]:

@@ -68,9 +68,9 @@ class SnapshotTasks:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, client_id: int) -> None:
-        reading = _Reading(self, client_id)
+        task = _SnapshotTask(self, client_id)
         try:
-            await reading.run(self._news[client_id])
+            await task.run(self._news[client_id])
         except NotSubscribedError:
             return
         except Exception as error:
@@ -86,7 +86,7 @@ class SnapshotTasks:
         return {"destination": self._destination}
 
 
-class _Reading:
+class _SnapshotTask:
     """Reads for one client, as long as it takes snapshots."""
 
     def __init__(self, tasks: SnapshotTasks, client_id: int) -> None:

@@ -30,8 +30,8 @@ NAMES = [condition.name for condition in TABLE]
 def client(**values: object) -> ClientStatus:
     texts = dict.fromkeys(("filter", "where", "error", "problem", "position", "acked", "got"), "")
     status: dict[str, Any] = {"client_id": 7, "state": "attached", "marks": [], "given": NO_LAG, "waiting": NO_LAG}
-    # Examples are made long before they are used.
-    status |= {"last_active": time.monotonic() + 3600, "called": True, "protected": False, "late": 0}
+    # Examples are made long before they are used: hours in a long run.
+    status |= {"last_active": time.monotonic() + 86_400, "called": True, "protected": False, "late": 0}
     status |= {"snapshots": [], "owner": ""}
     return ClientStatus(**(texts | status | values))
 

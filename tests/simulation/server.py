@@ -24,6 +24,7 @@ from sluice.protocol.errors import (
     SluiceError,
     SourceChangedError,
     SourceError,
+    SwitchRefusedError,
 )
 from sluice.protocol.gtid import Transactions
 from sluice.protocol.position import Position
@@ -351,6 +352,8 @@ class Switching:
         """See `Destination.make_feeder`."""
         del places, epoch
         instance = self.instance
+        if not self.goes_on_in_ring(is_another=True):
+            raise SwitchRefusedError("inside a transaction the stream would begin anew, which is not simulated")
         return self._feed(Reader(instance.source, instance.host_of(config), instance.reader.ring, instance.reader.next))
 
     async def stop_reading(self, parser: Parser) -> None:

@@ -8,17 +8,17 @@ from tests.chaos.plan import make_plan
 from tests.chaos.run import Run
 from tests.servers import CI
 
+MINUTE = [pytest.mark.extended, pytest.mark.timeout(600)]
 LONG = [pytest.mark.soak, pytest.mark.timeout(1800)]
 PARTS = [(seed, 180.0, kind) for kind in CI for seed in range(100, 110)]
 """Half an hour for each kind of source, in parts: what has passed is not run again."""
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("seed", "seconds", "kind"),
     [
-        pytest.param(7, 60.0, "mariadb118", marks=pytest.mark.extended),
-        pytest.param(10, 60.0, "mysql97", marks=pytest.mark.extended),
+        pytest.param(7, 60.0, "mariadb118", marks=MINUTE),
+        pytest.param(10, 60.0, "mysql97", marks=MINUTE),
         *(pytest.param(*part, marks=LONG) for part in PARTS),
     ],
 )

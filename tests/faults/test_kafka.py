@@ -94,10 +94,15 @@ def test_each_change_is_committed_once_whatever_is_killed(
         assert load.check(seen(ops(arrived(broker, topic)))) == load.changes()
 
 
-@pytest.mark.extended
-@pytest.mark.timeout(1200)
-def test_each_change_is_committed_once_over_fifty_kills_of_everything(
-    tmp_path: Path, own_zookeeper: ZooKeeper, broker: Kafka, topic: str, doomed: Server, database: Database
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(10, marks=[pytest.mark.extended, pytest.mark.timeout(600)]),
+        pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
+    ],
+)
+def test_each_change_is_committed_once_over_kills_of_everything(
+    tmp_path: Path, own_zookeeper: ZooKeeper, broker: Kafka, topic: str, doomed: Server, database: Database, kills: int
 ) -> None:
     schema = database(doomed)
     chance = random.Random(50)
@@ -111,7 +116,7 @@ def test_each_change_is_committed_once_over_fifty_kills_of_everything(
             stack.enter_context(server)
         wait_active(servers)
         with load:
-            for number in range(50):
+            for number in range(kills):
                 goal = load.committed + chance.randrange(1, 60)
                 eventually(lambda: load.committed > goal)  # noqa: B023
                 victims = chance.sample(everything, chance.choice((1, 1, 2, 3)))
@@ -149,6 +154,7 @@ def test_a_stop_does_not_wait_for_a_broker_that_does_not_answer(
     assert load.check(seen(found if transactional else once(found))) == load.changes()
 
 
+@pytest.mark.extended
 def test_a_broker_that_stands_still_has_no_end_of_a_topic(broker: Kafka, topic: str) -> None:
     broker.create(topic)
     config = {"bootstrap.servers": broker.servers}

@@ -299,19 +299,29 @@ def test_canals_java_client() -> None:
     assert 0 < latency["p50_ms"] <= latency["p99_ms"] == latency["ours"]
 
 
-@pytest.mark.extended
-@pytest.mark.timeout(900)  # Spark is started four times
-def test_reading_in_spark() -> None:
+def in_spark(*cases: str) -> list[dict[str, Any]]:
+    """Measure cases in Spark, on next to nothing."""
     size = ("--rows", "1000", "--micro-batches", "2", "--repeats", "1", "--seconds", "1", "--warm-up", "0")
-    cases = ("update-2cores", "latency-1000", "mirror")
-    result = run("spark", *size, *(argument for case in cases for argument in ("--only", case)))
+    result = run("spark", *size, *only(*cases))
     assert {"commit", "versions", "hardware"} <= result["environment"].keys()
-    throughput, latency, mirror = result["cases"]
-    assert tuple(case["case"] for case in result["cases"]) == cases
+    found: list[dict[str, Any]] = result["cases"]
+    assert tuple(case["case"] for case in found) == cases
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_latency_in_spark() -> None:
+    (latency,) = in_spark("latency-1000")
+    assert latency["rows"] == 1000
+    assert 0 < latency["p50_ms"] <= latency["p99_ms"] <= latency["max_ms"]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)  # Spark is started three times
+def test_throughput_in_spark() -> None:
+    throughput, mirror = in_spark("update-2cores", "mirror")
     assert throughput["ours"] > 0
     assert throughput["anchor"] > 0
     assert 0 < throughput["share_ours"] < 1
-    assert latency["rows"] == 1000
-    assert 0 < latency["p50_ms"] <= latency["p99_ms"] <= latency["max_ms"]
     assert mirror["ours"] > 0
     assert mirror["anchor"] > 0

@@ -39,14 +39,16 @@ def random_statements(server: Server, seed: int, count: int) -> list[str]:
     return oracle.unknown
 
 
-def test_random_statements_lead_to_the_tables_that_the_server_has(mysql56: Server) -> None:
-    unknown = random_statements(mysql56, 1, 200)
-    assert len(unknown) < 10, unknown
-
-
-@pytest.mark.extended
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", ALL)
-def test_thousands_of_random_statements_do(name: str, request: pytest.FixtureRequest) -> None:
-    unknown = random_statements(request.getfixturevalue(name), 2, 2000)
-    assert len(unknown) < 100, unknown
+@pytest.mark.parametrize(
+    ("name", "seed", "count"),
+    [
+        (USUAL, 1, 200),
+        *(pytest.param(name, 2, 300, marks=pytest.mark.extended) for name in ALL),
+        *(pytest.param(name, 3, 2_000, marks=[pytest.mark.soak, pytest.mark.timeout(900)]) for name in ALL),
+    ],
+)
+def test_random_statements_lead_to_the_tables_that_the_server_has(
+    name: str, seed: int, count: int, request: pytest.FixtureRequest
+) -> None:
+    unknown = random_statements(request.getfixturevalue(name), seed, count)
+    assert len(unknown) < count / 20, unknown

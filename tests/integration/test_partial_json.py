@@ -113,13 +113,13 @@ def parts_in_binlog(server: Server, file: str, offset: int) -> int:
         return sum(event[2] == b"Update_rows_partial" for event in cursor.fetchall())
 
 
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("version", "changes"),
     [
-        ("mysql97", 5_000),
-        pytest.param("mysql97", 100_000, marks=pytest.mark.extended),
-        pytest.param("mysql80", 20_000, marks=pytest.mark.extended),
+        ("mysql97", 2_000),
+        pytest.param("mysql80", 5_000, marks=pytest.mark.extended),
+        pytest.param("mysql97", 20_000, marks=pytest.mark.extended),
+        pytest.param("mysql97", 200_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
     ],
 )
 def test_random_changes_are_delivered_as_the_server_has_them(

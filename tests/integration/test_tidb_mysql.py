@@ -449,25 +449,30 @@ def place(target: Server) -> int:
     return max((int(it) for (it,) in target.query("SELECT commit_ts FROM sluice.sluice_tidb")), default=-1)
 
 
-@pytest.mark.timeout(300)
+SOAK = [pytest.mark.soak, pytest.mark.timeout(3600)]
+
+
+@pytest.mark.parametrize(
+    ("name", "kills", "records"),
+    [
+        pytest.param("mariadb118", 3, 400, marks=pytest.mark.timeout(300)),
+        pytest.param("mysql97", 10, 4_000, marks=[pytest.mark.extended, pytest.mark.timeout(900)]),
+        pytest.param("mariadb118", 50, 20_000, marks=SOAK),
+        pytest.param("mysql97", 50, 20_000, marks=SOAK),
+    ],
+)
 def test_kills_leave_the_tables_as_the_records_say(
-    kafka: Kafka, topic: str, mariadb118: Server, database: Schemas
-) -> None:
-    schema = database(mariadb118)
-    left = check_kills(kafka, topic, mariadb118, schema, 3, 400)
-    assert sorted_rows(mariadb118, schema) == left
-    mariadb118.query("DROP DATABASE sluice")
-
-
-@pytest.mark.extended
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", ["mariadb118", "mysql97"])
-def test_fifty_kills_leave_the_tables_as_the_records_say(
-    kafka: Kafka, topic: str, request: pytest.FixtureRequest, database: Schemas, name: str
+    kafka: Kafka,
+    topic: str,
+    request: pytest.FixtureRequest,
+    database: Schemas,
+    name: str,
+    kills: int,
+    records: int,
 ) -> None:
     target: Server = request.getfixturevalue(name)
     schema = database(target)
-    left = check_kills(kafka, topic, target, schema, 50, 20_000)
+    left = check_kills(kafka, topic, target, schema, kills, records)
     assert sorted_rows(target, schema) == left
     target.query("DROP DATABASE sluice")
 

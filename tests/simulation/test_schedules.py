@@ -9,7 +9,7 @@ from tests.simulation.schedule import PAIRED, STEPS, Schedule
 
 @pytest.mark.timeout(900)
 def test_what_must_hold_holds_in_random_schedules() -> None:
-    schedules = times(120, 10_000)
+    schedules = times(120, 2_000)
     result = run_many(0, schedules)
     assert not result.failures, "\n".join(result.failures[:5])
     assert result.steps >= schedules * STEPS

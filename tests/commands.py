@@ -5,6 +5,7 @@ wheel, of the demo and of the pages start `sluice` as a user does.
 """
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -175,6 +176,7 @@ def _redirect(*outputs: Any) -> None:
 
 
 def _main(arguments: tuple[str, ...], environ: dict[str, str], cwd: str, _: None) -> None:
+    gc.freeze()  # a collection would look through all that was imported, and so copy the memory that is shared
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, which may have started the tests, has it ignored
     os.environ.clear()
     os.environ.update(environ)

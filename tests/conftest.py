@@ -4,6 +4,7 @@ A server that cannot be had is an error of the test, never a skip. The older ser
 (`make test-all`).
 """
 
+import gc
 import itertools
 import logging
 import os
@@ -58,6 +59,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> schedule.Sch
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say which tests begin first."""
     items.sort(key=lambda item: schedule.rank(item.nodeid))
+
+
+def pytest_collection_finish() -> None:
+    """Let no collection of garbage look through what is loaded by now, which thousands of tests are a part of."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -440,6 +440,7 @@ def test_a_transaction_that_was_given_in_part_and_is_lost_is_listed_too(sluice: 
         assert read(client, 5000) == [5000]
 
 
+@pytest.mark.extended
 def test_after_a_switch_too_a_lost_connection_repeats_nothing(sluice: Sluice, pair: Pair) -> None:
     with Proxy((pair.first.host, pair.first.port)) as first, Proxy((pair.second.host, pair.second.port)) as second:
         places = {"master": first, "standby": second}

@@ -238,6 +238,7 @@ def test_server_that_was_frozen_has_no_effect_when_it_comes_back(pair: Pair) -> 
     assert read(second, 1)[0] == [2]
 
 
+@pytest.mark.extended
 def test_server_that_is_stopped_hands_over_at_once(pair: Pair) -> None:
     first = pair.active()
     second = pair.other(first)

@@ -16,6 +16,8 @@ from tests.waiting import eventually
 
 LOST = "ZooKeeper has lost cursors"
 
+pytestmark = pytest.mark.extended
+
 
 def restore(server: Sluice, *arguments: str) -> commands.Ended:
     return commands.run("cluster", "restore", *arguments, "--conf", str(server.conf))
@@ -47,14 +49,7 @@ def place(zookeeper: ZooKeeper, client_id: int) -> str:
         return str(json.loads(zk.get(f"{ROOT}/{client_id}/cursor")[0])["sluice"]["position"])
 
 
-@pytest.mark.parametrize(
-    "meta",
-    [
-        "zookeeper",
-        pytest.param("mixed", marks=pytest.mark.extended),
-        pytest.param("period", marks=pytest.mark.extended),
-    ],
-)
+@pytest.mark.parametrize("meta", ["zookeeper", "mixed", "period"])
 def test_lost_cursors_are_noticed_and_restored_and_nothing_is_skipped(
     tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database, meta: str
 ) -> None:
@@ -102,7 +97,6 @@ def test_lost_cursors_are_noticed_and_restored_and_nothing_is_skipped(
         assert "not known to have lost anything" in restore(server).stdout
 
 
-@pytest.mark.extended
 def test_it_is_restored_where_the_server_runs_that_had_it_last(
     tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database
 ) -> None:
@@ -130,7 +124,6 @@ def test_it_is_restored_where_the_server_runs_that_had_it_last(
         assert [error(server) for server in pair.servers] == ["", ""]
 
 
-@pytest.mark.extended
 def test_an_older_state_of_zookeeper_is_brought_up_to_date(
     tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database
 ) -> None:

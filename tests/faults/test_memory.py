@@ -39,7 +39,11 @@ def watched(sluice: Sluice, mariadb118: Server, database: Database) -> Iterator[
 
 
 @pytest.mark.parametrize(
-    ("rows", "size"), [(20 * RING // 8000, 8000), (1, 64 * MIB)], ids=["twenty times the ring", "a row of 64 MiB"]
+    ("rows", "size"),
+    [
+        pytest.param(20 * RING // 8000, 8000, id="twenty times the ring"),
+        pytest.param(1, 64 * MIB, id="a row of 64 MiB", marks=pytest.mark.extended),
+    ],
 )
 def test_a_large_transaction_flows_through_in_bounded_memory(
     watched: tuple[Sluice, str],

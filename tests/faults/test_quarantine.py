@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from sluice.client_sdk import Batch, Client
 from tests.conftest import Database
 from tests.faults.harness import Sluice
@@ -112,6 +114,7 @@ def test_late_rows_wait_for_their_client_while_the_server_is_killed(
         assert sluice.destination()["clients"][0]["late"] == 0
 
 
+@pytest.mark.extended
 def test_rows_of_a_table_that_was_renamed_are_decoded_when_it_has_its_name_again(
     sluice: Sluice, mariadb118: Server, database: Database
 ) -> None:

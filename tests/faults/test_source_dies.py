@@ -73,6 +73,7 @@ def test_a_source_that_stalls_is_connected_to_again(sluice: Sluice, source: Serv
             load.check_transactions(changes)
 
 
+@pytest.mark.extended
 def test_a_reset_of_the_binlog_is_refused_and_not_resumed(sluice: Sluice, doomed: Server, database: Database) -> None:
     schema = database(doomed)
     doomed.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, v VARCHAR(2000))")
@@ -111,6 +112,7 @@ def _read(client: Client) -> list[int]:
     return rows
 
 
+@pytest.mark.extended
 def test_a_purge_stops_only_those_who_have_lost_their_place_and_moves_no_cursor(  # noqa: PLR0915
     sluice: Sluice, doomed: Server, database: Database
 ) -> None:
@@ -208,6 +210,7 @@ async def _get_by_canal(port: int, client_id: int) -> None:
         client.cut()
 
 
+@pytest.mark.extended
 def test_a_purge_while_it_is_read_is_told_in_the_stream_where_it_goes_on_as_configured(
     sluice: Sluice, doomed: Server, database: Database
 ) -> None:

@@ -16,6 +16,7 @@ def strict() -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.extended
 def test_certificates_are_checked_as_configured(sluice: Sluice, strict: Server, database: Database) -> None:
     schema = database(strict)
     ((plugin,),) = strict.query("SELECT plugin FROM mysql.user WHERE user = 'cdc'")

@@ -195,6 +195,7 @@ def test_a_client_of_a_view_finds_the_server_and_follows_a_move(pair: Pair, own_
                 eventually(lambda: state(second, VIEW) == "running", lambda: "".join(second.log))
 
 
+@pytest.mark.extended
 def test_a_view_that_is_stopped_is_found_nowhere_and_starts_where_it_was(pair: Pair, own_zookeeper: ZooKeeper) -> None:
     first = pair.active()
     eventually(lambda: state(first, VIEW) == "running", lambda: "".join(first.log))

@@ -158,7 +158,7 @@ async def test_new_client_may_start_before_the_ring(source: Server, schema: str,
         assert await next_ids(server, 2) == [21]
 
 
-@pytest.mark.parametrize("content", [Content.CHANGES, Content.ROWS])
+@pytest.mark.parametrize("content", [pytest.param(Content.CHANGES, marks=pytest.mark.extended), Content.ROWS])
 async def test_every_batch_of_a_reader_has_something_that_its_format_shows(
     source: Server, schema: str, tmp_path: Path, content: Content
 ) -> None:
@@ -255,7 +255,7 @@ async def test_abandoned_clients_keep_neither_the_ring_nor_the_readers_from_othe
             assert ids(await reading) == list(range(1, 901))
 
 
-@pytest.mark.parametrize("how", ["client", "range"])
+@pytest.mark.parametrize("how", ["client", pytest.param("range", marks=pytest.mark.extended)])
 async def test_what_catches_up_survives_a_damaged_event_as_the_stream_does(
     source: Server, schema: str, tmp_path: Path, how: str
 ) -> None:
@@ -420,7 +420,7 @@ async def test_a_client_that_subscribes_again_after_a_purge_gets_all_that_is_lef
 
 
 @pytest.mark.parametrize("gtid_on", [False, True])
-@pytest.mark.parametrize("store", ["memory", "mixed"])
+@pytest.mark.parametrize("store", [pytest.param("memory", marks=pytest.mark.extended), "mixed"])
 async def test_a_client_at_the_end_of_a_file_that_is_purged_has_lost_nothing(
     source: Server, schema: str, tmp_path: Path, store: str, *, gtid_on: bool
 ) -> None:
@@ -473,7 +473,7 @@ async def test_without_gtids_the_end_of_a_file_that_was_read_is_the_begin_of_the
             await acked(server, CLIENT, 3)
 
 
-@pytest.mark.parametrize("confirms", [False, True])
+@pytest.mark.parametrize("confirms", [False, pytest.param(True, marks=pytest.mark.extended)])
 async def test_a_client_that_left_when_it_was_lost_says_after_a_restart_what_becomes_of_that(
     source: Server, schema: str, tmp_path: Path, *, confirms: bool
 ) -> None:
@@ -495,7 +495,7 @@ async def test_a_client_that_left_when_it_was_lost_says_after_a_restart_what_bec
         assert await acked(server, CLIENT, 5) == ([5] if confirms else [3, 4, 5])
 
 
-@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("is_known", [pytest.param(False, marks=pytest.mark.extended), True])
 async def test_a_time_before_an_empty_ring_is_found_at_the_source(
     source: Server, schema: str, tmp_path: Path, *, is_known: bool
 ) -> None:

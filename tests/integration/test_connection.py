@@ -102,6 +102,7 @@ def test_all_invalid_settings_are_named_in_one_message(mysql97: Server, mariadb1
             server.query("SET GLOBAL binlog_row_image = FULL")
 
 
+@pytest.mark.extended
 def test_a_server_without_a_binlog_is_refused() -> None:
     with Server("mysql97", ["--skip-log-bin"]) as server, pytest.raises(SourceError, match="log_bin is OFF"):
         check(server)

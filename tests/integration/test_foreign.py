@@ -28,7 +28,7 @@ NAME = "example"
 DEAD, SLOW, LIVING, NEW = 1, 2, 3, 4
 
 
-@pytest.fixture(scope="module", params=["mariadb118", "mysql97"])
+@pytest.fixture(scope="module", params=["mariadb118", pytest.param("mysql97", marks=pytest.mark.extended)])
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Server, Server]]:
     """Two servers whose binlogs each test resets."""
     updates = ["--log-replica-updates"] if request.param == "mysql97" else ["--log-slave-updates"]
@@ -365,7 +365,7 @@ async def test_a_server_where_the_address_leads_to_that_lacks_what_was_delivered
             assert await consume(server, LIVING, 2) == [2]
 
 
-@pytest.mark.parametrize("store", ["memory", "mixed"])
+@pytest.mark.parametrize("store", ["memory", pytest.param("mixed", marks=pytest.mark.extended)])
 async def test_what_ends_the_error_of_a_purge_at_a_start_ends_that_of_a_running_destination(
     source: Server, tmp_path: Path, store: str
 ) -> None:

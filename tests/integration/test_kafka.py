@@ -112,7 +112,7 @@ async def setup(tmp_path: Path, kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -
     await embedded.close()
 
 
-@pytest.mark.parametrize("how", ["confirm", "skip"])
+@pytest.mark.parametrize("how", ["confirm", pytest.param("skip", marks=pytest.mark.extended)])
 async def test_a_gap_stops_an_output_until_it_is_confirmed_or_its_marker_is_skipped(setup: Setup, how: str) -> None:
     await setup.start()
     setup.source.put(2)
@@ -141,7 +141,7 @@ async def test_a_topic_that_was_never_seen_is_made_as_the_brokers_make_topics(se
     assert await setup.delivered() == [[0, 1, 2, 3, 4]]
 
 
-@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize("transactional", [False, pytest.param(True, marks=pytest.mark.extended)])
 async def test_rows_are_spread_over_partitions_by_their_keys(setup: Setup, transactional: bool) -> None:
     setup.kafka.create(setup.topic, 3)
     await setup.start(

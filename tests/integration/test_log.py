@@ -122,7 +122,7 @@ async def test_changes_are_kept_without_any_client_and_after_the_source_has_purg
         assert len(extent(server).stretches) == 1
 
 
-@pytest.mark.parametrize("store", ["mixed", "file"])
+@pytest.mark.parametrize("store", [pytest.param("mixed", marks=pytest.mark.extended), "file"])
 async def test_a_slow_client_does_not_hold_the_others_back_and_misses_nothing(
     source: Server, schema: str, tmp_path: Path, store: str
 ) -> None:

@@ -138,6 +138,7 @@ def fresh(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.extended
 def test_a_restart_and_a_crash_of_the_source_lose_and_repeat_nothing(fresh: Server, tmp_path: Path) -> None:
     with deliver(fresh, tmp_path, filter_regex=r"shop\..*", filter_query_dml=True) as delivery:
         fresh.query("INSERT INTO shop.t VALUES (1)")

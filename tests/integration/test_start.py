@@ -84,6 +84,11 @@ def test_a_configured_offset_may_be_inside_a_transaction(fresh: Server, tmp_path
         find(fresh, master_journal_name=file, master_position=written[1] + 1)
 
 
+@pytest.mark.parametrize(
+    "own",
+    ["mariadb118", *(pytest.param(it, marks=pytest.mark.extended) for it in ("mysql97", "mysql56"))],
+    indirect=True,
+)
 def test_a_time_starts_before_the_first_transaction_at_or_after_it(fresh: Server, tmp_path: Path) -> None:
     times, first = {}, end(fresh)[0]
     for number in range(1, 5):

@@ -141,7 +141,7 @@ def test_a_session_moves_along_and_a_newer_one_there_is_respected(pair: Pair) ->
             client.get_without_ack()
 
 
-@pytest.mark.parametrize("stopped", ["process", "destination"])
+@pytest.mark.parametrize("stopped", ["process", pytest.param("destination", marks=pytest.mark.extended)])
 async def test_the_server_that_runs_is_found(pair: Pair, stopped: str) -> None:
     if stopped == "process":
         pair[0].process.kill()

@@ -199,7 +199,7 @@ def test_views_end_and_begin_with_their_destination(sluice: Sluice, source: Serv
         assert take(view, 20) == orders(11, 20)
 
 
-@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize("end", [pytest.param("stop", marks=pytest.mark.extended), "kill"])
 def test_after_a_restart_the_stream_begins_where_the_oldest_client_is(
     sluice: Sluice, source: Server, schema: str, end: str
 ) -> None:

@@ -216,7 +216,7 @@ class Table:
 @pytest.mark.parametrize(
     ("columns", "rows", "conditions"),
     [
-        (1_000, 1_000, times(80, 200)),
+        (1_000, 1_000, times(40, 200)),
         pytest.param(9, 100_000, 40, marks=[pytest.mark.extended, pytest.mark.timeout(3600)]),
     ],
     ids=["one table", "a million rows in narrow tables"],
@@ -337,7 +337,7 @@ def test_a_client_gets_the_same_rows_as_by_the_servers_where(
     every = [kind for kind in kinds() if name in kind.servers]
     rng.shuffle(every)
     table = Table(every, rng)
-    rows, conditions, passed = 1_000, times(60, 200), 0
+    rows, conditions, passed = 1_000, times(30, 200), 0
     wrong: list[str] = []
     with (
         deliver(server, tmp_path, filter_regex=rf"{schema}\..*") as delivery,

@@ -4,6 +4,8 @@ import asyncio
 import threading
 from asyncio import IncompleteReadError
 
+import pytest
+
 from sluice.client_sdk import Batch
 from tests.canal import CanalClient, CanalError
 from tests.conftest import Database
@@ -62,6 +64,7 @@ class CanalConsumer(Consumer):
         return going
 
 
+@pytest.mark.extended
 def test_nothing_is_lost_though_connections_are_cut_and_the_server_is_killed(
     sluice: Sluice, mariadb118: Server, database: Database
 ) -> None:

@@ -58,6 +58,7 @@ def finished(entries: Iterable[Seen]) -> list[object]:
     return [op.image["id"] for it in entries for op in it.ops if op.table == "finished"]
 
 
+@pytest.mark.extended
 def test_a_server_that_stops_on_a_full_disk_keeps_the_old_cursors_whole(
     sluice: Sluice, mariadb118: Server, database: Database
 ) -> None:

@@ -88,6 +88,7 @@ def test_clients_that_have_passed_a_marker_get_its_rows_apart_and_others_in_thei
         assert retry(sluice) == []
 
 
+@pytest.mark.extended
 def test_late_rows_wait_for_their_client_while_the_server_is_killed(
     sluice: Sluice, mariadb118: Server, database: Database
 ) -> None:

@@ -77,6 +77,7 @@ def restart_of(sluice: Sluice) -> Position | None:
     return sluice.stored(key="restart")
 
 
+@pytest.mark.extended
 def test_what_was_prepared_before_all_were_killed_comes_when_it_is_committed(sluice: Sluice, mortal: Server) -> None:
     sluice.add("shop", mortal, canal__instance__filter__regex="shop\\\\..*")
     with sluice:

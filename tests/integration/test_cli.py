@@ -779,6 +779,7 @@ def test_verify_finds_both_decoders_equal_on_every_type(conf: Conf, server: Serv
     assert values >= 7 * len(columns)
 
 
+@pytest.mark.extended
 def test_verify_counts_and_names_what_the_other_decoder_cannot_read(
     conf: Conf, mariadb118: Server, mysql97: Server, database: Database
 ) -> None:
@@ -803,6 +804,7 @@ def test_verify_counts_and_names_what_the_other_decoder_cannot_read(
         assert re.search(r" 2 rows, 3 values: equal", done.stdout)
 
 
+@pytest.mark.extended
 def test_verify_names_what_goes_into_quarantine_and_compares_the_rest(
     conf: Conf, mariadb118: Server, database: Database
 ) -> None:
@@ -820,6 +822,7 @@ def test_verify_names_what_goes_into_quarantine_and_compares_the_rest(
     assert re.search(r" 2 events, 1 row, 1 value: 1 difference", done.stdout)
 
 
+@pytest.mark.extended
 def test_verify_counts_rows_whose_columns_only_sluice_knows(conf: Conf, mariadb118: Server, database: Database) -> None:
     schema = database(mariadb118)
     mariadb118.query("FLUSH BINARY LOGS")
@@ -877,6 +880,7 @@ def test_verify_compares_the_log_with_the_source_and_names_what_differs(
     assert re.search(r"not compared \d+ entries of \S+, which the source does not have: ", done.stdout), done.stdout
 
 
+@pytest.mark.extended
 def test_verify_compares_each_file_of_the_log_as_it_was_configured_then(
     conf: Conf, mariadb118: Server, database: Database
 ) -> None:

@@ -11,7 +11,7 @@ from sluice.instance.sources.mysql.connection import Connection
 from sluice.protocol.canal.entry_pb2 import EntryType
 from sluice.protocol.position import Position
 from sluice.store.ring import Kind, Ring
-from tests.conftest import Database
+from tests.conftest import Database, each
 from tests.delivery import (
     config_for,
     deliver,
@@ -72,6 +72,7 @@ def _rest(ring: Ring, first: int) -> bytes:
     return b"".join(ring.collect(first).slices)
 
 
+@pytest.mark.parametrize("server", each("mysql97"), indirect=True)
 def test_the_stream_can_be_resumed_at_every_event(server: Server, database: Database, tmp_path: Path) -> None:
     came, follows = _resume_everywhere(server, tmp_path, database(server), [])
     assert came == follows

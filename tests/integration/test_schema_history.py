@@ -11,7 +11,7 @@ import pytest
 from sluice.protocol.canal.rows import Change, decode_changes
 from sluice.server.embedded import EmbeddedServer
 from tests import reading
-from tests.conftest import Database
+from tests.conftest import Database, each
 from tests.delivery import end_of_binlog, execute
 from tests.reading import config, embedded
 from tests.servers import Server
@@ -21,11 +21,10 @@ from tests.waiting import soon
 NAME = "example"
 CLIENT = 1001
 COUNT = 12
-EXTENDED = ("mariadb1011", "mysql80", "mysql57", "mysql56")
 Found = list[tuple[str, str]]
 
 
-@pytest.fixture(params=["mariadb118", "mysql97", *(pytest.param(it, marks=pytest.mark.extended) for it in EXTENDED)])
+@pytest.fixture(params=each("mariadb118"))
 def source(request: pytest.FixtureRequest) -> Server:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Server)

@@ -10,7 +10,7 @@ import pytest
 from sluice.instance.sources.mysql import schema as schemas
 from sluice.protocol.canal.entry_pb2 import EventType
 from sluice.verify.comparison import compare
-from tests.conftest import Database, each
+from tests.conftest import Database
 from tests.delivery import config_for, deliver, end_of_binlog, rows_of, values
 from tests.integration.samples import SAMPLES, Sample
 from tests.servers import ALL, Server
@@ -63,7 +63,8 @@ def test_every_type_arrives_as_select_shows_it(
 
 
 @pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")  # of the other decoder's driver
-@pytest.mark.parametrize("name", each("mysql97"))
+@pytest.mark.extended
+@pytest.mark.parametrize("name", ALL)
 def test_another_decoder_reads_the_same_binlog_alike(
     name: str, request: pytest.FixtureRequest, database: Database, tmp_path: Path
 ) -> None:

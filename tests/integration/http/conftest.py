@@ -1,12 +1,20 @@
 """A running server, and what it needs to serve TLS."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
+import argon2
 import pytest
 
 from tests import certificates
 from tests.integration.http.served import Api, running
+
+
+@pytest.fixture(autouse=True)
+def cheap_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passwords cost what a test can pay: each would take a tenth of a second and 64 MiB."""
+    monkeypatch.setattr(argon2, "PasswordHasher", partial(argon2.PasswordHasher, time_cost=1, memory_cost=64))
 
 
 @pytest.fixture

@@ -84,11 +84,15 @@ class Api:
         assert problem["advice"]
         return str(problem["type"])
 
-    async def documented(self, method: str, path: str) -> set[int]:
-        """The statuses of a call in the OpenAPI document, which is that of any server."""
+    async def document(self) -> dict[str, Any]:
+        """The paths of the OpenAPI document, which is that of any server, and takes a while to make."""
         if not self.paths:
             self.paths.update((await self.call("GET", "/openapi.json")).json()["paths"])
-        for template, calls in self.paths.items():
+        return self.paths
+
+    async def documented(self, method: str, path: str) -> set[int]:
+        """The statuses of a call in the OpenAPI document."""
+        for template, calls in (await self.document()).items():
             if re.fullmatch(re.sub(r"{\w+}", "[^/]+", template), path.partition("?")[0]):
                 return {int(status) for status in calls[method.lower()]["responses"]}
         pytest.fail(f"{method} {path} is not in the document")

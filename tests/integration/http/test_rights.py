@@ -68,8 +68,7 @@ class Rights:
 
     async def learn(self) -> None:
         """Read which calls there are."""
-        paths = (await self.api.call("GET", "/openapi.json")).json()["paths"]
-        for path, calls in paths.items():
+        for path, calls in (await self.api.document()).items():
             self.calls.update({it["operationId"]: (method.upper(), path) for method, it in calls.items()})
 
     async def call(self, kind: str, operation: str, client_id: int) -> tuple[int, str]:

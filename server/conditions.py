@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from ..store.status import ClientStatus
 from .embedded.destinations import DestinationStatus
 from .lag import holders
 from .problems import advice
@@ -164,16 +165,39 @@ def _soon_purged(status: DestinationStatus) -> Told:
 
 
 def _client_silent(status: DestinationStatus) -> Told:
-    now, outputs = time.monotonic(), {output.client_id for output in status.outputs}
-    for client in status.clients:
+    now = time.monotonic()
+    for client in _awaited(status):
         idle = now - client.last_active
-        waits = client.state == "catching-up" or (client.state == "attached" and client.lag.entries)
-        if status.state == "running" and idle > MOST_IDLE and waits and client.client_id not in outputs:
+        if idle > MOST_IDLE:
             since = "" if client.called else " since the start"
             yield (
                 f"client {client.client_id}",
                 f"changes wait for it, and it has made no call{since} for {idle / 60:.0f} min",
             )
+
+
+def _quota_used_up(status: DestinationStatus) -> Told:
+    now = time.time()  # noqa: TID251  a quota is for a day
+    for client in _awaited(status):
+        allowance, is_due = client.allowance, client.waiting.entries or client.state == "catching-up"
+        if is_due and allowance.quota and allowance.used_on(now) >= allowance.quota:
+            yield (
+                f"client {client.client_id}",
+                f"changes wait until midnight in UTC: it has used up its quota of {allowance.quota} bytes a day",
+                f"Wait, or raise the quota: sluice limit {status.destination} {client.client_id} --quota BYTES",
+            )
+
+
+def _awaited(status: DestinationStatus) -> list[ClientStatus]:
+    """Return the clients for which changes wait; outputs report what is wrong with them themselves."""
+    outputs = {output.client_id for output in status.outputs}
+    return [
+        client
+        for client in status.clients
+        if status.state == "running"
+        and client.client_id not in outputs
+        and (client.state == "catching-up" or (client.state == "attached" and client.lag.entries))
+    ]
 
 
 def _output_fails(status: DestinationStatus) -> Told:
@@ -318,6 +342,13 @@ TABLE = (
         "Start its consumer; remove a client that will not return with sluice unsubscribe",
         _client_silent,
         "10m",
+    ),
+    Condition(
+        "quota-used-up",
+        _WARNING,
+        "Changes wait for a client that has used up its quota of the day",
+        "Wait until midnight in UTC, or raise the quota with sluice limit",
+        _quota_used_up,
     ),
     Condition(
         "quarantine",

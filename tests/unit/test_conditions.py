@@ -18,6 +18,7 @@ from sluice.server.conditions import MOST_BEHIND, MOST_IDLE, MOST_STUCK, TABLE, 
 from sluice.server.embedded.companions import OutputStatus
 from sluice.server.embedded.destinations import DestinationStatus
 from sluice.server.http.views import DestinationView
+from sluice.store.allowance import UNLIMITED, Allowance, AllowanceStatus, Limits
 from sluice.store.moves import Move, MoveState, Reason
 from sluice.store.status import NO_LAG, ClientStatus, Lag
 from tests.source import start_embedded
@@ -34,6 +35,13 @@ def client(**values: object) -> ClientStatus:
     status |= {"last_active": time.monotonic() + 86_400, "called": True, "protected": False, "late": 0}
     status |= {"snapshots": [], "owner": ""}
     return ClientStatus(**(texts | status | values))
+
+
+def used(size: int, *, of: int) -> AllowanceStatus:
+    allowance = Allowance()
+    allowance.limit(Limits(quota=of), UNLIMITED)
+    allowance.charge(size, time.time() + 3600)
+    return allowance.status()
 
 
 def output(**values: object) -> OutputStatus:
@@ -72,6 +80,7 @@ EXAMPLES = {
     "soon-purged": destination(clients=[client()], threats={7: Threat(0.0, "the source may purge the binlog")}),
     "output-fails": destination(outputs=[output(state="error", error="refused")]),
     "client-silent": destination(clients=[client(waiting=SOME, last_active=idle(MOST_IDLE + 1))]),
+    "quota-used-up": destination(clients=[client(waiting=SOME, allowance=used(1000, of=1000))]),
     "quarantine": destination(parser=ParserStatus(behind=0.0, quarantined=2)),
     "statements": destination(parser=ParserStatus(behind=0.0, dml_statements=2)),
 }
@@ -107,6 +116,8 @@ def test_each_is_found_alone_and_decides_the_first_line_and_the_exit_status(name
         destination(full=True, fill=1.02, stuck=MOST_STUCK - 1, parser=ParserStatus(behind=300.0)),  # it is taken from
         destination(parser=ParserStatus(behind=MOST_BEHIND - 1)),
         destination(outputs=[output()], clients=[client(waiting=SOME, last_active=idle(2 * MOST_IDLE))]),
+        destination(clients=[client(waiting=SOME, allowance=used(999, of=1000))]),
+        destination(clients=[client(given=SOME, allowance=used(1000, of=1000))]),  # nothing waits for it
     ],
 )
 def test_what_is_normal_is_no_condition(sound: DestinationStatus) -> None:

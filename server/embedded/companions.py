@@ -16,7 +16,7 @@ class OutputStatus:
     """``starting``, ``running``, ``retrying`` (something is in the way that may pass by itself), ``error`` (somebody
     has to do something), or ``stopped``."""
     error: str
-    """Current error; of one that runs, why it keeps its previous settings instead of the new ones."""
+    """Current error, also of a call that does not return; of one that runs, why it keeps its previous settings."""
     batches: int
     records: int
     rows: int

@@ -31,6 +31,7 @@ from ...store.cursor import Cursor
 from ..caller import Caller, caller
 from ..embedded import EmbeddedServer
 from ..embedded.companions import OutputStatus
+from ..wording import duration
 from .settings import Output
 from .target import DeliveryError, Place, Prepared, RejectedError, Target
 from .threads import LeftExecutor
@@ -42,6 +43,8 @@ SHORTEST, LONGEST = 0.2, 30.0
 """Seconds before another attempt: the first pause, which doubles, and the longest one."""
 IDLE = 5.0
 """Seconds without anything to send after which a target may see to what else is due."""
+SLOW = 60.0
+"""Seconds after which a call of a form or a target that has not returned is an error."""
 ENDING = 2.0
 """Seconds that a target has to end what it does when it is abandoned."""
 PERMANENT = (
@@ -90,6 +93,8 @@ class Delivery:
         state, error = self.state, self.error
         if state == "running" and self._made is not None and self._made.trouble:
             state, error = "retrying", self._made.trouble
+        if state != "stopped" and not error and (hanging := self._hanging()):
+            state, error = "retrying", hanging
         if self.mistake and not error:
             error = f"keeps its previous settings, because the new ones cannot be used: {self.mistake}"
         return OutputStatus(
@@ -115,6 +120,17 @@ class Delivery:
         """The other side; there when something is delivered."""
         assert self._made is not None
         return self._made
+
+    def _hanging(self) -> str:
+        """Say which call does not return; empty if each does."""
+        for executor, what in (self._encoder, "the call that prepares a batch"), (self._sender, "a call of its target"):
+            began = executor.began
+            if began is not None and (seconds := time.monotonic() - began) > SLOW:
+                return (
+                    f"{what} has not returned for {duration(seconds)}. If code of a package hangs there, correct the"
+                    " package, and restart the server"
+                )
+        return ""
 
     def retry(self) -> None:
         """Try again now what waits for its next attempt."""

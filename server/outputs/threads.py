@@ -1,6 +1,7 @@
 """Threads for code that may hang: nobody waits for them at the end of the process."""
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from queue import SimpleQueue
@@ -19,6 +20,8 @@ class LeftExecutor(Executor):
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.began: float | None = None
+        """When the call that goes on has begun, in monotonic time; None while none does."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Make a call when those before it have ended."""
@@ -49,4 +52,6 @@ class LeftExecutor(Executor):
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
+            self.began = time.monotonic()
             call()
+            self.began = None

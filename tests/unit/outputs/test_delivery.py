@@ -12,6 +12,7 @@ import pytest
 
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import ConfigError, FencedError, NotStoredError, RefusedError, SluiceError
+from sluice.server.conditions import find
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.outputs import delivery
 from sluice.server.outputs.delivery import Delivery
@@ -155,6 +156,28 @@ async def test_only_rows_that_match_its_conditions_are_delivered(setup: Setup) -
     await soon(lambda: 19 in setup.target.confirmed)  # nothing waits before the condition is judged
     await soon(setup.acked)
     assert setup.target.confirmed == list(range(10, 20))
+
+
+async def test_a_call_that_does_not_return_is_an_error_until_it_does(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found() -> list[tuple[str, str]]:
+        status = setup.embedded.destination_status(NAME)
+        return [(it.condition.name, it.text) for it in find(status) if it.subject == "output a"]
+
+    free = threading.Event()
+    prepare = setup.target.prepare
+    monkeypatch.setattr(setup.target, "prepare", lambda batch: free.wait() and prepare(batch))
+    setup.source.put(1)
+    await soon(lambda: setup.delivery._encoder.began is not None)
+    assert found() == []
+    monkeypatch.setattr(delivery, "SLOW", 0.0)
+    ((name, text),) = found()
+    assert (name, "the call that prepares a batch has not returned" in text) == ("output-fails", True)
+    monkeypatch.setattr(delivery, "SLOW", 60.0)
+    free.set()
+    await soon(setup.acked)
+    assert (found(), setup.delivery._encoder.began) == ([], None)
 
 
 async def test_nothing_is_acked_before_it_is_confirmed(setup: Setup) -> None:

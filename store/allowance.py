@@ -64,6 +64,8 @@ class Allowance:
     def __init__(self, used: str = "") -> None:
         """``used`` is what `stored` has returned."""
         self.max_rate = self.quota = 0
+        self.is_limited = False
+        """Whether anything else has to be called: a get without limits costs nothing more."""
         day, _, size = used.partition(":")
         self._day, self._used = (int(day), int(size)) if used else (0, 0)
         self._level = 0.0
@@ -78,6 +80,7 @@ class Allowance:
         if max_rate != self.max_rate:
             self._level = min(self._level, float(max_rate)) if self.max_rate else float(max_rate)
         self.max_rate, self.quota = max_rate, quota
+        self.is_limited = bool(max_rate or quota)
 
     def require_quota(self, client_id: int, unix_time: float) -> None:
         """Raise QuotaExceededError when nothing is left of the quota of the day."""

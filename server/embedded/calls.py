@@ -415,9 +415,9 @@ class Calls(Destinations):
         patience = deadline
         while True:
             instance.check_running()
-            cursors.clients.check(client_id, session)
-            allowance = cursors.clients.allowance(client_id)
-            allowance.require_quota(client_id, unix_time())
+            allowance = cursors.clients.check(client_id, session).allowance
+            if allowance.is_limited:
+                allowance.require_quota(client_id, unix_time())
             now = time.monotonic()
             ready = True
             if full_entries or full_bytes:
@@ -428,7 +428,7 @@ class Calls(Destinations):
                 if found and linger is not None and patience == deadline:
                     patience = min(deadline, now + linger)
             if ready or now >= patience:
-                allowed, batch = allowance.allowed(now), None
+                allowed, batch = allowance.allowed(now) if allowance.is_limited else None, None
                 if allowed != 0:
                     batch = cursors.get(
                         client_id,
@@ -441,7 +441,8 @@ class Calls(Destinations):
                         session=session,
                     )
                 if batch is not None:
-                    cursors.clients.charge(client_id, batch.bytes, unix_time())
+                    if allowance.is_limited:
+                        cursors.clients.charge(client_id, batch.bytes, unix_time())
                     if batch.snapshot:
                         instance.tend_snapshots()
                     return batch
@@ -451,7 +452,8 @@ class Calls(Destinations):
                 until = max(deadline, begun + FIRST_DATA) if waits else deadline
                 if now >= until:
                     return EMPTY
-                await instance.wait(min(until - now, allowance.wait(now) or math.inf), client_id)
+                pause = allowance.wait(now) if allowance.is_limited else 0.0
+                await instance.wait(min(until - now, pause or math.inf), client_id)
             else:
                 await instance.wait(patience - now, client_id)
 

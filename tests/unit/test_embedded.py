@@ -5,6 +5,7 @@ import contextlib
 import errno
 import json
 import math
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -46,6 +47,7 @@ from sluice.server.embedded import EmbeddedServer, calls
 from sluice.server.ha.cluster import Cluster, Identity
 from sluice.server.ha.election import State
 from sluice.server.ha.operations import Ask, Look, Running, Seen
+from sluice.store import allowance
 from sluice.store.cursor import OLDEST, Cursor, StoredClient
 from sluice.store.log.log import SEEN
 from sluice.store.readers import Readers
@@ -951,6 +953,24 @@ async def test_invalid_arguments_are_refused(setup: Setup) -> None:
     await setup.server.ack(NAME, CLIENT, batch_id=batch.batch_id)
     with pytest.raises(GoneError):
         await setup.server.subscribe(NAME, 2, start=batch.from_)
+
+
+async def test_a_get_without_limits_calls_nothing_that_limits(setup: Setup) -> None:
+    def called() -> set[str]:
+        return {name for file, name in made if file == allowance.__file__}
+
+    made: set[tuple[str, str]] = set()
+    await setup.server.subscribe(NAME, CLIENT)
+    for limits in ({}, {"quota": 1 << 30}):
+        await setup.server.limit(NAME, CLIENT, limits)
+        setup.parser.write(b"one")
+        made.clear()
+        sys.setprofile(lambda frame, *_: made.add((frame.f_code.co_filename, frame.f_code.co_name)))
+        try:
+            await setup.server.get_without_ack(NAME, CLIENT)
+        finally:
+            sys.setprofile(None)
+        assert bool(called()) == bool(limits), called()
 
 
 @pytest.mark.parametrize("clock", [0.0, -3600.0], ids=["", "the clock is set back"])

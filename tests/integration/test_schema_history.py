@@ -21,6 +21,7 @@ from tests.waiting import soon
 NAME = "example"
 CLIENT = 1001
 COUNT = 12
+EXTENDED = pytest.mark.extended
 Found = list[tuple[str, str]]
 
 
@@ -229,7 +230,7 @@ def row(number: int, value: str) -> str:
     [
         ("FLUSH STATUS", ("id=1 b=1", "")),
         ("ALTER TABLE t CHANGE b c INT", ("id=1 c=1", "from-the-future")),
-        pytest.param("ALTER TABLE t COMMENT 'x'", ("id=1 b=1", "from-the-future"), marks=pytest.mark.extended),
+        pytest.param("ALTER TABLE t COMMENT 'x'", ("id=1 b=1", "from-the-future"), marks=EXTENDED),
         pytest.param(
             "CREATE DATABASE IF NOT EXISTS {schema}", ("id=1 b=1", "from-the-future"), marks=pytest.mark.extended
         ),
@@ -247,6 +248,34 @@ async def test_a_row_in_the_second_of_a_ddl_is_flagged_only_if_another_one_may_h
     for statement in ("ALTER TABLE t CHANGE a b INT", "INSERT INTO t VALUES (1, 1)", later.format(schema=schema)):
         source.query(statement, database=schema)
     async with serving(source, schema, tmp_path, tsdb_dir=tmp_path / "theirs") as server:
+        assert await next_row(server) == found
+
+
+@pytest.mark.parametrize(
+    ("engine", "later", "found"),
+    [
+        ("MyISAM", "ALTER TABLE t CHANGE a c INT NOT NULL, CHANGE b a INT NOT NULL", ("c=10 a=20", "from-the-future")),
+        pytest.param("CSV", "ALTER TABLE t CHANGE a c INT NOT NULL", ("c=10 b=20", "from-the-future"), marks=EXTENDED),
+        pytest.param("MEMORY", "RENAME TABLE t TO s, u TO t", ("b=10 a=20", "from-the-future"), marks=EXTENDED),
+        pytest.param("MyISAM", "CREATE TABLE v LIKE t", ("a=10 b=20", ""), marks=EXTENDED),
+        pytest.param("CSV", "CREATE TABLE v LIKE t", ("a=10 b=20", ""), marks=EXTENDED),
+    ],
+)
+async def test_statements_say_whether_a_table_was_altered_of_which_the_source_does_not_say_when(
+    source: Server, database: Database, tmp_path: Path, engine: str, later: str, found: tuple[str, str]
+) -> None:
+    """MariaDB, and MySQL before 8.0, say it of InnoDB alone."""
+    schema = database(source)
+    for name, columns in (("t", "a INT NOT NULL, b INT NOT NULL"), ("u", "b INT NOT NULL, a INT NOT NULL")):
+        source.query(f"CREATE TABLE {name} ({columns}) ENGINE={engine}", database=schema)
+    next_second()
+    file, offset = end_of_binlog(source)
+    source.query("INSERT INTO t VALUES (10, 20)", database=schema)
+    next_second()
+    source.query(later, database=schema)
+    place = {"master_journal_name": file, "master_position": offset}
+    async with serving(source, schema, tmp_path, **place) as server:
+        await server.subscribe(NAME, CLIENT)
         assert await next_row(server) == found
 
 
@@ -284,7 +313,7 @@ def exchange(source: Server, schema: str, other: str, cut_over: list[str]) -> tu
     [
         (CUT_OVERS[0], False),
         (CUT_OVERS[1], True),
-        *(pytest.param(CUT_OVERS[number], number == 0, marks=pytest.mark.extended) for number in range(4)),
+        *(pytest.param(CUT_OVERS[number], number == 0, marks=EXTENDED) for number in range(4)),
     ],
 )
 async def test_rows_before_a_start_after_which_their_table_was_renamed_are_flagged(

@@ -35,8 +35,15 @@ def test_rows_up_to_the_second_of_the_ddl_are_in_doubt_until_the_schema_was_aske
     assert schema.is_younger(timestamp, Position("source", "bin.000003", 1, begin, 0)) is doubtful
 
 
-def test_without_a_time_of_the_last_ddl_nothing_is_in_doubt() -> None:
-    assert not TableSchema([], altered=None, seen=SEEN).is_younger(ALTERED, None)
+def test_without_a_time_of_the_last_ddl_rows_before_the_place_where_the_schema_was_asked_for_are_in_doubt() -> None:
+    schema = TableSchema([], altered=None, seen=SEEN)
+    assert schema.is_younger(ALTERED, None)
+    assert schema.is_younger(ALTERED, Position("source", "bin.000003", 1, 499, 0))
+    assert not schema.is_younger(ALTERED, Position("source", "bin.000003", 1, 500, 0))
+
+
+def test_a_schema_of_the_time_of_the_rows_is_never_in_doubt() -> None:
+    assert not TableSchema([], altered=None, seen=None).is_younger(ALTERED, None)
 
 
 class Seen:

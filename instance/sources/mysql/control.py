@@ -226,14 +226,13 @@ class Control:
     def _is_doubtful(self, known: TableSchema, event: Event, table_map: TableMap) -> bool:
         """Whether the source may have had another table, or other columns, when it logged rows than when it was asked.
 
-        A row of the second in which it altered the table fits if that was a statement before it, and none follows.
+        A row of the second in which it altered the table fits if that was a statement before it, and none follows. So
+        does a row where none follows, and the source does not say when it altered the table.
         """
         table, at, seen = self._key(table_map.schema, table_map.table), event.position, known.seen
         if known.is_younger(event.timestamp, at):
-            second = event.timestamp
-            if at is None or seen is None or known.altered != second or self._altered.get(table) != second:
-                return True
-            return self._ahead.alters(table, at, seen) is not False
+            may_fit = known.altered is None or known.altered == event.timestamp == self._altered.get(table)
+            return at is None or seen is None or not may_fit or self._ahead.alters(table, at, seen) is not False
         if not self.renames_silently or at is None or seen is None or seen <= (at.file_number, at.begin):
             return False
         return self._ahead.moves(table, at, seen) is not False

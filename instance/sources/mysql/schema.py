@@ -49,7 +49,11 @@ class TableSchema:
 
     columns: list[SourceColumn]
     altered: int | None = None
-    """When the table was created or last altered, Unix time by the source's clock; None if it does not say."""
+    """When the table was created or last altered, Unix time by the source's clock; None if it does not say.
+
+    MariaDB, and MySQL before 8.0, say it of InnoDB alone, MySQL 5.6 of none with partitions. MyISAM, Aria and MEMORY
+    have the time at which rows were last copied, CSV, BLACKHOLE and ARCHIVE none (tried with each).
+    """
     seen: tuple[int, int] | None = None
     """End of the binlog (file number, offset) after the source was asked; None: the columns are of the rows' time."""
     first_use: Position | None = field(default=None, compare=False)
@@ -69,13 +73,11 @@ class TableSchema:
         """Whether the table may have been altered after the Unix time `timestamp`, so that older rows may not fit.
 
         Rows after the place where the source was asked fit: a DDL in between is met before them. For rows before that
-        place, the second of the DDL itself is in doubt.
+        place, the second of the DDL itself is in doubt, and all of them are where the source does not say when it was.
         """
-        if self.altered is None or (
-            at is not None and self.seen is not None and self.seen <= (at.file_number, at.begin)
-        ):
+        if self.seen is None or (at is not None and self.seen <= (at.file_number, at.begin)):
             return False
-        return self.altered >= timestamp
+        return self.altered is None or self.altered >= timestamp
 
 
 class MissingColumnsError(SourceError):
@@ -102,7 +104,7 @@ class ColumnSource(Protocol):
 
 
 _TIMES: Final = (
-    "SELECT UNIX_TIMESTAMP(create_time), table_schema, table_name, table_type, table_collation"
+    "SELECT UNIX_TIMESTAMP(create_time), engine, table_schema, table_name, table_type, table_collation"
     " FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
 )
 # Not columns.column_key: without a primary key it says PRI for a unique key.
@@ -281,7 +283,8 @@ class InformationSchema:
 
     def _fetch(self, connection: Connection, schema: str, table: str) -> TableSchema:
         # The time comes first: an ALTER between the questions then makes the columns look older, never younger.
-        times = connection.query(_TIMES, (schema, table), row=(optional_number, text, text, text, optional_text))
+        row = optional_number, optional_text, text, text, text, optional_text
+        times = connection.query(_TIMES, (schema, table), row=row)
         keys = connection.query(_PRIMARY_KEY, (schema, table), row=(text,))
         rows = connection.query(_COLUMNS, (schema, table), row=(text, text, optional_text, text))
         if not rows or not times:
@@ -289,13 +292,13 @@ class InformationSchema:
                 f"{schema}.{table} is unknown to {connection.name}: it was dropped or renamed since,"
                 f" or the account may not see it (GRANT SELECT ON `{schema}`.* TO it)"
             )
-        altered, its_schema, its_name, kind, collation = times[0]
+        altered, engine, its_schema, its_name, kind, collation = times[0]
         file, offset, _ = connection.end_of_binlog()
         found = _table(connection, rows, tuple(name for (name,) in keys), collation)
         unnamed = self._unnamed(connection, schema, table, [it.name for it in found.columns])
         return TableSchema(
             found.source_columns(),
-            altered,
+            altered if engine == "InnoDB" or connection.facts.renames_silently else None,
             (file_number(file), offset),
             name=(its_schema, its_name),
             table=replace(found, unique=bool(unnamed)) if kind == "BASE TABLE" else None,

@@ -354,6 +354,29 @@ async def test_rows_of_a_late_client_before_its_table_was_renamed_are_flagged(
     assert second == ("id=2 b=20 a=10", "")
 
 
+@pytest.mark.extended
+async def test_a_late_client_that_begins_before_the_history_reads_with_it_from_where_it_begins(
+    source: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(source)
+    source.query("CREATE TABLE t (id INT PRIMARY KEY, a INT)", database=schema)
+    next_second()
+    began = int(time.time() * 1000)
+    source.query("INSERT INTO t VALUES (1, 10)", database=schema)
+    next_second()
+    async with followed(source, schema, tmp_path) as server:
+        for statement in (
+            "INSERT INTO t VALUES (2, 20)",
+            "ALTER TABLE t ADD b INT FIRST",
+            "INSERT INTO t VALUES (3, 3, 30)",
+        ):
+            source.query(statement, database=schema)
+        first = await two_rows(server)
+        await server.seek(NAME, CLIENT, {"timestamp": began})
+        again = await two_rows(server)
+    assert again == first == [("id=2 a=20", ""), ("b=3 id=3 a=30", "")]
+
+
 async def test_rows_are_not_flagged_for_statements_that_give_their_table_no_other_columns(
     source: Server, database: Database, tmp_path: Path
 ) -> None:

@@ -122,8 +122,28 @@ def test_a_stream_that_begins_again_anywhere_reads_with_the_columns_of_that_plac
     assert source.asked == []
 
 
-def test_before_it_began_nothing_is_known(folder: Path) -> None:
-    assert Stream(folder, Source("today", seen=900), Cursor.at(place(90))).columns(90) == "today?"
+@pytest.mark.parametrize("writes", [False, True])
+def test_before_it_began_nothing_is_known_and_from_there_on_all(folder: Path, *, writes: bool) -> None:
+    again = Stream(folder, Source("today", seen=900), Cursor.at(place(50)), writes=writes)
+    assert again.columns(60) == "today?"
+    again.read((80, "ALTER TABLE t CHANGE y z INT"))
+    assert again.columns(90) == "today?"
+    assert [change.kind for change in again.schemas.settle(place(100))] == ["all"]
+    assert again.columns(190) == "a"
+    assert again.read(*DDL[:2]).columns(350) == "c"
+    assert again.read(*DDL[2:], (700, "ALTER TABLE t CHANGE d e INT")).columns(750) == "e"
+    again.go_to(1000).stop()
+    places = [550, *((700,) if writes else ())]
+    found = [Stream(folder, Source("x", seen=2000), Cursor.at(place(it))).columns(it) for it in places]
+    assert found == ["d", "e"][: len(places)]
+
+
+def test_where_it_begins_again_all_is_known_again(folder: Path) -> None:
+    """Between the two stretches a DDL may have been missed."""
+    Stream(folder, Source("e", seen=900), Cursor.at(place(700))).go_to(950).stop()
+    reader = Stream(folder, Source("today", seen=2000), Cursor.at(place(700)), writes=False)
+    assert reader.columns(800) == "today?"
+    assert reader.columns(950) == "e"
 
 
 def test_where_the_stream_was_not_followed_nothing_is_known(folder: Path) -> None:

@@ -613,9 +613,9 @@ class Schemas:
 
         Raises HistoryError when that cannot be noted.
         """
-        self._settle(at)
+        settled = self.settle(at)
         if self._start is not None and after is not None and after.same_history(self._start) and after <= self._start:
-            return []  # the dump begins before the place
+            return settled  # the dump begins before the place
         known = self._history is not None and after is not None and self._history.replay(after)
         if not known:
             before = len(self._catalog.changes)
@@ -625,7 +625,7 @@ class Schemas:
         changes = self.changes()
         for it in changes:
             self._forget(it, at)
-        return changes
+        return [*settled, *changes]
 
     def changes_of(self, sql: str, context: Context) -> list[CatalogChange]:
         """Return what a statement may change where nothing is known, with names as they are compared."""

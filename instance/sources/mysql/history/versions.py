@@ -92,6 +92,7 @@ class History:
         self._last: Stretch | None = None  # the one that goes on
         self._catalog: Catalog | None = None  # None while the tables here are not known, or cannot be noted ...
         self._unnoted: Catalog | None = None  # ... and this is what they are
+        self._waiting: Catalog | None = None  # what gets them where the first of the known changes is
         self._again = 0.0  # monotonic time of the next attempt
         self._upcoming: list[Version] = []  # known changes after this place, the next one last
         self._followed: Position | None = None  # up to where these are all there were
@@ -121,20 +122,26 @@ class History:
     def begin_at(self, catalog: Catalog, cursor: Cursor | None) -> bool:
         """Fill an empty catalogue with the tables of a place, and follow the stream from there with it.
 
-        Returns whether they are known. If not, `begin` says when they are. What is written goes on as the catalogue
-        is: `Catalog.only_open`, or not.
+        Returns whether they are known. If not, they are from where a later stretch begins, or `begin` says so. What is
+        written goes on as the catalogue is: `Catalog.only_open`, or not.
         """
         self._catalog, self._unnoted, self._upcoming, self._followed, self._noted = None, None, [], None, None
+        self._waiting = None
         try:
             stretches = self.stretches()
             self._last = stretches[-1] if stretches else None
             self._noted = self._last.until if self._last is not None else None
             found = None if cursor is None else next((it for it in reversed(stretches) if it.covers(cursor)), None)
+            later = _first_after(stretches, None if cursor is None else cursor.position) if found is None else None
             versions = [] if found is None else self.versions(found)
+            upcoming = [] if later is None else self.versions(later)
         except HistoryError as error:
             self._last = None
             logger.warning("nothing is known of earlier tables: %s", error)
             return False
+        if later is not None and _is_only_open(upcoming) == catalog.only_open:
+            self._waiting, self._followed = catalog, later.until
+            self._upcoming = upcoming[::-1]
         if found is None or cursor is None:
             return False
         only_open = catalog.only_open
@@ -167,7 +174,13 @@ class History:
     def replay(self, place: Position) -> bool:
         """Bring the catalogue to a later place by what was noted; returns whether that is all there was."""
         followed = self._followed
-        if followed is None or self._catalog is None or not followed.same_history(place):
+        if followed is None or not followed.same_history(place):
+            return False
+        if self._waiting is not None and self._upcoming[-1].place <= place:
+            self._catalog, self._waiting = self._waiting, None
+            self._catalog.replay(self._upcoming.pop().changes)
+            self._catalog.changes = [CatalogChange("all")]
+        if self._catalog is None:
             return False
         while self._upcoming and self._upcoming[-1].place <= place:
             self._catalog.replay(self._upcoming.pop().changes)
@@ -347,6 +360,21 @@ def open_history(config: BinlogConfig, *, writes: bool, epoch: int | None = None
     else:
         database = SharedDatabase(config, config.tsdb_url, epoch=epoch if writes else None)
     return History(database, writes=writes, keep=config.history_seconds)
+
+
+def _first_after(stretches: Sequence[Stretch], place: Position | None) -> Stretch | None:
+    """Return the stretch that begins next after a place."""
+    found = [it for it in stretches if place is not None and it.since.same_history(place) and place < it.since]
+    return min(found, key=lambda it: it.since, default=None)
+
+
+def _is_only_open(versions: Sequence[Version]) -> bool | None:
+    """Return the `Catalog.only_open` with which a stretch begins; None where it does not begin with all tables."""
+    if not versions or not versions[0].changes or versions[0].changes[0].kind != "all":
+        return None
+    catalog = Catalog()
+    catalog.replay(versions[0].changes[:1])
+    return catalog.only_open
 
 
 def _drop_stretch(session: Session, number: int) -> None:

@@ -1,4 +1,7 @@
-"""What an attack costs the others: clients subscribe with huge filters, and somebody asks `/healthz` meanwhile."""
+"""What an attack costs the others: clients subscribe with huge filters, and somebody asks `/healthz` meanwhile.
+
+There are ever more tables, which have to be matched with each of these filters.
+"""
 
 import argparse
 import contextlib
@@ -22,6 +25,8 @@ from tests.servers import Server
 DESTINATION = "bench"
 ITEMS = 3000
 """Of each filter, which has 50 to 60 kB so."""
+TABLES = 60
+"""That get their first row during a run."""
 PAUSE = 0.002
 """Seconds between an answer and the next question."""
 GOAL = 100.0
@@ -81,18 +86,20 @@ def summary(name: str, runs: list[Case]) -> Case:
 
 
 def measure(name: str, server: Server, clients: int, seconds: float) -> Case:
-    """Ask for `/healthz` while clients subscribe, each with one filter after the other."""
+    """Ask for `/healthz` while clients subscribe, each with one filter after the other, and tables are made."""
     shared, item = CASES[name]
-    with serving(server, shared=shared) as sluice, ThreadPoolExecutor(clients) as pool:
+    with serving(server, shared=shared) as sluice, ThreadPoolExecutor(clients + 1) as pool:
         sluice.wait_running()
         before = memory_of(sluice.process.pid)
         end = threading.Event()
         ids = range(1, 1 + clients if item else 1)
         attacks = [pool.submit(subscribe, sluice.url, client_id, item, end) for client_id in ids]
+        tables = pool.submit(make_tables, server, seconds / TABLES, end)
         try:
             taken = ask(sluice.port, seconds)
         finally:
             end.set()
+        tables.result()
         answers = [status for attack in attacks for status in attack.result()]
         added = (memory_of(sluice.process.pid) - before) * 1e6 / (1 << 20)
     return {
@@ -113,6 +120,19 @@ def subscribe(url: str, client_id: int, item: str, end: threading.Event) -> list
             address = f"{url}/v1/destinations/{DESTINATION}/clients/{client_id}/subscribe"
             found.append(pool.request("POST", address, json={"filter": text, "start": "latest"}).status)
     return found
+
+
+def make_tables(server: Server, pause: float, end: threading.Event) -> None:
+    """Make a table with a row, again and again."""
+    server.query("CREATE DATABASE IF NOT EXISTS shop")
+    for number in range(TABLES):
+        if end.wait(pause):
+            return
+        server.script(
+            f"DROP TABLE IF EXISTS t{number};\nCREATE TABLE t{number} (id INT PRIMARY KEY);\n"
+            f"INSERT INTO t{number} VALUES (1);\n",
+            database="shop",
+        )
 
 
 def ask(port: int, seconds: float) -> list[float]:

@@ -4,12 +4,13 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Self, TypeVar
 
 import aiohttp
 
-from ..protocol.errors import ConnectionLostError, SluiceError
+from ..protocol.errors import ConnectionLostError, SluiceError, StaleSessionError
 from . import calls
 from .acks import PAUSE, Done
 from .aio_consumer import AsyncConsumer
@@ -76,9 +77,10 @@ class AsyncClient(AsyncConsumer):
         limits: Limits = Limits(),  # noqa: B008  immutable
     ) -> AsyncGenerator[Batch, None]:
         """Batch after batch, as `Client.batches` gives them; up to ``prefetch`` are fetched ahead by tasks."""
+        loop = self._endpoint.begin_loop()
         await self.open_session()
         await self.rollback()
-        call = calls.get_without_ack(POLL, limits, self._invalid_dates)
+        call = replace(calls.get_without_ack(POLL, limits, self._invalid_dates), loop=loop)
 
         def fetch() -> asyncio.Task[tuple[int, Batch]]:
             return asyncio.create_task(self._perform_ordered(call))
@@ -97,7 +99,7 @@ class AsyncClient(AsyncConsumer):
             for task in pending:
                 task.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
-            await self._leave()
+            await self._leave(loop)
 
     async def stream(
         self,
@@ -110,8 +112,9 @@ class AsyncClient(AsyncConsumer):
 
         Batches that follow one another within milliseconds are acked together, at most half a window of them.
         """
+        loop = self._endpoint.begin_loop()
         await self.open_session()
-        call = calls.stream(window, limits)
+        call = replace(calls.stream(window, limits), loop=loop)
         attempts = Attempts(self._endpoint, call, self._retry)
         done = self._done = Done(window)
         try:
@@ -144,7 +147,7 @@ class AsyncClient(AsyncConsumer):
                         with suppress(SluiceError, Interrupted):  # else they come again
                             await self._exchange(self._endpoint.server, calls.ack_all(done.take()))
         finally:
-            await self._leave()
+            await self._leave(loop)
 
     async def process(
         self,
@@ -163,7 +166,8 @@ class AsyncClient(AsyncConsumer):
         When it is cancelled, what has begun has ``grace`` seconds to end, and is cancelled then.
         """
         tasks = Tasks(self._endpoint, function, workers, key, on_error, window, max_bytes, grace)
-        call = calls.get_without_ack(POLL, limits, self._invalid_dates)
+        loop = self._endpoint.begin_loop()
+        call = replace(calls.get_without_ack(POLL, limits, self._invalid_dates), loop=loop)
         await self.open_session()
         await self.rollback()
         tasks.start(lambda: self._perform_ordered(call))
@@ -176,13 +180,15 @@ class AsyncClient(AsyncConsumer):
             if batches and generation == self._endpoint.generation:
                 with suppress(SluiceError, Interrupted):  # else they come again
                     await self._exchange(self._endpoint.server, calls.ack_last(batches))
-            await self._leave()
+            await self._leave(loop)
 
     def _check(self) -> None:
         if self._closed:
             raise ConnectionLostError("the client is closed")
 
-    async def _leave(self) -> None:
+    async def _leave(self, loop: int) -> None:
+        if self._endpoint.is_over(loop):
+            return
         with suppress(SluiceError, Interrupted):
             await self._exchange(self._endpoint.server, calls.rollback())
 
@@ -260,7 +266,12 @@ class AsyncClient(AsyncConsumer):
             opened[:] = [response]
             return self._endpoint.read(server, call, _reply(response, b""))
 
-        generation, _ = await self._perform_ordered(call, exchange)
+        try:
+            generation, _ = await self._perform_ordered(call, exchange)
+        except StaleSessionError:  # a newer loop has begun just now
+            for response in opened:
+                response.close()
+            raise
         return opened[0], generation
 
     async def _read_streamed(self, response: aiohttp.ClientResponse) -> Batch:

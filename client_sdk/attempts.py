@@ -42,8 +42,9 @@ class Attempts(Generic[T]):
         self._failing_since = 0.0
 
     def begin(self) -> str:
-        """Begin a try: with which server."""
+        """Begin a try: with which server. Raises StaleSessionError if the loop that makes the call is over."""
         endpoint = self._endpoint
+        endpoint.check_loop(self.call.loop)
         self._server = endpoint.server
         if endpoint.has_moved and self.call.instead is not None:
             self.call = self.call.instead
@@ -115,7 +116,14 @@ class Attempts(Generic[T]):
         return error
 
     def succeeded(self) -> None:
-        """Start over: what fails from now on has nothing to do with earlier failures."""
+        """Start over: what fails from now on has nothing to do with earlier failures.
+
+        Raises StaleSessionError if the loop that has made the call is over: the next get of the newer one begins with
+        what this one was given.
+        """
+        if self._endpoint.is_over(self.call.loop):
+            self._endpoint.lose_get()
+            self._endpoint.check_loop(self.call.loop)
         if self._said is not None:
             took = time.monotonic() - self._failing_since
             logger.info("%s: %s answers again after %.1f s", self._endpoint.name, self._endpoint.server, took)

@@ -119,6 +119,8 @@ class Call(Generic[T]):
     """It acks besides, and is tried once: what fails is done by two calls."""
     is_last: bool = False
     """It is for batches from before a get that was given up, which has rolled nothing back yet."""
+    loop: int = 0
+    """The number of the loop over batches that makes it, see `Endpoint.begin_loop`; 0 for none."""
 
 
 def _nothing(reply: Reply) -> None:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Self, TypeVar
 from urllib.parse import urlsplit
@@ -21,7 +22,7 @@ from urllib3.exceptions import (
 )
 from urllib3.util.wait import wait_for_read
 
-from ..protocol.errors import ConnectionLostError, SluiceError
+from ..protocol.errors import ConnectionLostError, SluiceError, StaleSessionError
 from . import calls
 from .acks import PAUSE, Done
 from .attempts import Attempts
@@ -99,15 +100,19 @@ class Client(Consumer):
     ) -> Generator[Batch, None, None]:
         """Batch after batch; up to ``prefetch`` of them are fetched ahead by a thread.
 
+        One loop runs at a time: another one of this client, `stream` and `process` too, ends it with a
+        `StaleSessionError`, as another client of the same client id does.
+
         It waits for changes for ever. It ends with `ConnectionLostError` when no server answers for ``retry`` seconds.
 
         Opens a session and begins after the last ack. A batch is acked when the next one is asked for, that is when the
         loop's body is done with it; with ``auto_ack=False`` the caller acks. Leaving the loop rolls back what is not
         acked. A batch that was in work when the connection was lost comes again.
         """
+        loop = self._endpoint.begin_loop()
         self.open_session()
         self.rollback()
-        call = calls.get_without_ack(POLL, limits, self._invalid_dates)
+        call = replace(calls.get_without_ack(POLL, limits, self._invalid_dates), loop=loop)
         stop = threading.Event()
 
         def fetch() -> tuple[int, Batch]:
@@ -126,7 +131,7 @@ class Client(Consumer):
             finally:
                 stop.set()
                 pool.shutdown(cancel_futures=True)
-                self._leave()
+                self._leave(loop)
 
     def stream(
         self,
@@ -139,8 +144,9 @@ class Client(Consumer):
 
         Batches that follow one another within milliseconds are acked together, at most half a window of them.
         """
+        loop = self._endpoint.begin_loop()
         self.open_session()
-        call = calls.stream(window, limits)
+        call = replace(calls.stream(window, limits), loop=loop)
         attempts = Attempts(self._endpoint, call, self._retry)
         stop = threading.Event()
         done = self._done = Done(window)
@@ -167,7 +173,7 @@ class Client(Consumer):
                     if done and done.generation == self._endpoint.generation:
                         self._say_last(calls.ack_all(done.take()))  # else they come again
         finally:
-            self._leave()
+            self._leave(loop)
 
     def process(
         self,
@@ -206,7 +212,8 @@ class Client(Consumer):
             ConnectionLostError: no server answers for ``retry`` seconds, or the client was closed.
         """
         threads = Threads(self._endpoint, function, workers, key, on_error, window, max_bytes, grace)
-        call = calls.get_without_ack(POLL, limits, self._invalid_dates)
+        loop = self._endpoint.begin_loop()
+        call = replace(calls.get_without_ack(POLL, limits, self._invalid_dates), loop=loop)
         self.open_session()
         self.rollback()
         try:
@@ -218,11 +225,12 @@ class Client(Consumer):
             generation, batches = threads.stop()
             if batches and generation == self._endpoint.generation:
                 self._say_last(calls.ack_last(batches))
-            self._leave()
+            self._leave(loop)
 
-    def _leave(self) -> None:
-        """Give back what is outstanding, if the server can be reached; else the next consumer does."""
-        self._say_last(calls.rollback())
+    def _leave(self, loop: int) -> None:
+        """Give back what is outstanding, if the server can be reached; else the next consumer, or loop, does."""
+        if not self._endpoint.is_over(loop):
+            self._say_last(calls.rollback())
 
     def _say_last(self, call: Call[Any]) -> None:
         """Make a call once, for what a loop leaves that may outlive the client; it may fail."""
@@ -310,7 +318,12 @@ class Client(Consumer):
             opened[:] = [response]
             return self._endpoint.read(server, call, _reply(response, b""))
 
-        generation, _ = self._perform_ordered(call, stop, exchange)
+        try:
+            generation, _ = self._perform_ordered(call, stop, exchange)
+        except StaleSessionError:  # a newer loop has begun just now
+            for response in opened:
+                response.close()
+            raise
         return opened[0], generation
 
     def _read_streamed(self, response: urllib3.BaseHTTPResponse) -> Batch:

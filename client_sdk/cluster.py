@@ -220,8 +220,9 @@ class Cluster:
 
         Raises:
             UnknownBatchError: the call is an ack: what it is for comes again.
-            StaleSessionError: the other one takes no turns, and goes on and on.
+            StaleSessionError: the other one takes no turns, and goes on and on; or it is another loop of this client.
         """
+        self._endpoint.check_loop(call.loop)
         if not self._elect:
             raise error
         self._registry.doubt()

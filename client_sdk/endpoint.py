@@ -1,5 +1,6 @@
 """Which server the calls of a client id go to, with which session, and what their replies mean; without I/O."""
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -14,6 +15,7 @@ from ..protocol.errors import (
     FencedError,
     QuotaExceededError,
     SluiceError,
+    StaleSessionError,
     TooManyAttemptsError,
     sentences,
 )
@@ -92,6 +94,8 @@ class Endpoint:
         """Counts rollbacks and moves: a batch of an earlier generation comes again."""
         self.lost = 0
         """Counts gets whose outcome is not known: one that arrives late must not keep a batch from the next."""
+        self._loops = itertools.count(1)
+        self._loop = 0  # the number of the newest
         self._session: str | None = None
         self._sessions: dict[str, str] = {}  # by server: what it knows us by, though a newer one was opened elsewhere
         self._is_told = is_told
@@ -141,6 +145,26 @@ class Endpoint:
         if server == self.deposed:
             return min(timeout, GRACE), min(timeout, GRACE)
         return min(timeout, CONNECT) if self._has_others else timeout, timeout + wait
+
+    def begin_loop(self) -> int:
+        """Begin a loop over batches, which ends all earlier ones: they would take batches from each other.
+
+        Returns its number. Other clients are fenced off by sessions, but the loops of one client share those.
+        """
+        self._loop = next(self._loops)
+        return self._loop
+
+    def is_over(self, loop: int) -> bool:
+        """Whether a newer loop than this one has begun."""
+        return loop not in (0, self._loop)
+
+    def check_loop(self, loop: int) -> None:
+        """Raise StaleSessionError if a newer loop than this one has begun."""
+        if self.is_over(loop):
+            raise StaleSessionError(
+                f"{self.name}: another loop of the same client object has begun (`batches`, `stream` or `process`), and"
+                " goes on instead of this one: run one at a time, or use another client id for each"
+            )
 
     def lose_get(self) -> None:
         """Hear of a get whose outcome is not known: what it was given, if anything, has to come again."""
@@ -213,6 +237,7 @@ class Endpoint:
             raise Interrupted(ConnectionLostError("the connection broke within the answer"), may_be_done=True)
         if reply.status >= 300:
             error = error_of(reply)
+            self.check_loop(call.loop)  # it may be why
             if reply.status in (HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT):
                 raise Interrupted(error, may_be_done=True)
             if reply.status == HTTPStatus.SERVICE_UNAVAILABLE:

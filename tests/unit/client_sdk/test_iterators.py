@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import pytest
@@ -39,6 +39,21 @@ class TestIterators:
         with closing(getattr(client, method)(limits=Limits(max_entries=1))) as batches:
             assert [numbers(next(batches)) for _ in range(3)] == [[0], [1], [2]]
         assert numbers(client.get_without_ack(5, Limits(max_entries=1))) == [2]
+
+    def test_another_loop_of_the_same_client_ends_the_one_before(
+        self, client: Any, server: ServerThread, method: str
+    ) -> None:
+        """They share a session: each would take batches that the other one never gets."""
+        server.source.write(20)
+        one = Limits(max_entries=1)
+        with closing(getattr(client, method)(limits=one)) as former:
+            assert numbers(next(former)) == [0]
+            with closing(client.batches(limits=one)) as later:
+                received = numbers(next(later))
+                with pytest.raises(errors.StaleSessionError, match="another loop of the same client object has begun"):
+                    list(islice(former, 3))
+                received += [number for _ in range(19) for number in numbers(next(later))]
+        assert received == list(range(20))
 
     def test_without_auto_ack_the_caller_acks(self, client: Any, server: ServerThread, method: str) -> None:
         server.source.write(3)

@@ -228,6 +228,23 @@ class TestAcks:
                 assert max(gate.begun) < it + 2
                 gate.open(it)
 
+    def test_a_newer_loop_of_the_same_client_ends_it_and_gets_what_it_has_not_processed(
+        self, other: Any, client: Any, server: ServerThread
+    ) -> None:
+        server.source.write(4)
+        gate = Gate()
+        with processing(other, gate, workers=1, limits=ONE) as former:
+            gate.open(0)
+            eventually(lambda: gate.begun == [0, 1])
+            eventually(lambda: client.status()["acked"] == position(1))
+            seen: list[int] = []
+            with processing(other, lambda change: seen.append(number(change)), workers=1, limits=ONE):
+                eventually(lambda: client.status()["acked"] == position(4))
+                gate.open(1, 2, 3)
+                with pytest.raises(errors.StaleSessionError, match="another loop of the same client object has begun"):
+                    former.result()
+        assert (seen, gate.ended) == ([1, 2, 3], [0, 1])
+
     def test_what_is_processed_is_acked_when_the_client_is_closed(self, server: ServerThread) -> None:
         server.source.write(4)
         gate = Gate()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import json
 import logging
 import math
 import time
@@ -47,6 +48,8 @@ SLOW = 60.0
 """Seconds after which a call of a form or a target that has not returned is an error."""
 ENDING = 2.0
 """Seconds that a target has to end what it does when it is abandoned."""
+NUMBER = "number"
+"""Of the place, see `Place.number`, in what is kept with the cursor."""
 PERMANENT = (
     ConfigError,
     RefusedError,
@@ -81,6 +84,7 @@ class Delivery:
         self._failed = 0.0
         self._again = asyncio.Event()
         self._most = 0  # entries of the next batch, when what follows them cannot be sent
+        self._number = 0  # that of the place that the other side keeps
         self._batches = self._records = self._rows = self._bytes = self._retries = self._skipped = 0
         name = f"{output.destination} {output.name}"
         self._sender = LeftExecutor(f"send {name}")
@@ -227,6 +231,10 @@ class Delivery:
         memory, epoch = embedded.memory(*client), embedded.epoch(self.output.destination)
         self._moved = embedded.moved(*client)
         place = await self._run(self._sender, self._target.open, memory, self._moved, epoch)
+        number = int(json.loads(memory or "{}").get(NUMBER, 0)) if self._target.keeps_place else 0
+        if place is not None and not self._moved and 0 < place.number < number:
+            raise self._lost_there(place)
+        self._number = max(number, 0 if place is None else place.number)
         self._report_losses()
         self._check()  # opening fences others: one that has lost the destination meanwhile must notice
         if place is not None:
@@ -256,6 +264,20 @@ class Delivery:
             if not has_executed(place.gtids, cursor.gtid):
                 raise self._elsewhere(position, cursor)
             await self._ack_to(place)
+
+    def _lost_there(self, place: Place) -> RejectedError:
+        """Say that the other side was restored from a backup, or has lost data: the cursor would pass over that.
+
+        Places of two sources have no order, and a cursor is after the place where nothing had to be sent. So the
+        number of the place says it.
+        """
+        cursor = self._embedded.cursor(self.output.destination, self.output.client_id)
+        seek = f"sluice seek {self.output.destination} {self.output.client_id}"
+        without = "" if cursor is None else f"; `{seek} {cursor.position}` goes on without it"
+        return RejectedError(
+            f"the other side has lost changes that it had confirmed: it has those up to {place.position}."
+            f" `{seek} {place.position}` sends again what follows{without}"
+        )
 
     def _elsewhere(self, position: Position, cursor: Cursor | None) -> RejectedError:
         here = "what is read" if cursor is None else f"the cursor, {cursor.position}"
@@ -335,21 +357,25 @@ class Delivery:
             ids = [it.batch.batch_id for it in batches]
             memory = self._target.memory_before(batches)
             if memory is not None:
+                memory = self._with_number(memory)
                 await self._embedded.remember(output.destination, output.client_id, memory, before=ids)
             # Nothing is awaited from here on to the send: what was forgotten, or taken by somebody else, is not sent.
             self._embedded.check_next(output.destination, output.client_id, ids)
-            place = self._place_after(batches[-1].batch) if self._target.keeps_place else None
+            number = self._number + any(it.records for it in batches)
+            place = self._place_after(batches[-1].batch, number) if self._target.keeps_place else None
             try:
                 await self._run(self._sender, self._target.send, batches, place)
             except RejectedError as error:
                 among = f"; it is among the changes from {batches[0].batch.from_} to {batches[-1].batch.to}"
                 where = f", at {error.position}" if error.position else among
                 raise RejectedError(f"{error}{where}") from error
+            self._number = number
             for it in batches:
                 self._count(it)
             self._report_losses()
             # Each call confirms before it waits for the store, and they begin in this order.
-            await asyncio.gather(*(self._ack(it.batch, self._target.memory_after(it)) for it in batches))
+            memories = [self._with_number(self._target.memory_after(it)) for it in batches]
+            await asyncio.gather(*(self._ack(it.batch, text) for it, text in zip(batches, memories, strict=True)))
             for _ in batches:
                 ready.task_done()
 
@@ -375,9 +401,15 @@ class Delivery:
                     return await ready.get()
             await self._run(self._sender, self._target.idle)
 
-    def _place_after(self, batch: Batch) -> Place | None:
+    def _with_number(self, memory: str) -> str:
+        """Return what is kept with the cursor, with the number of the place that the other side has."""
+        if not self._target.keeps_place:
+            return memory
+        return json.dumps(json.loads(memory or "{}") | {NUMBER: self._number})
+
+    def _place_after(self, batch: Batch, number: int) -> Place | None:
         found = self._embedded.place_after(self.output.destination, self.output.client_id, batch.batch_id)
-        return None if found is None else Place(str(found.position), found.gtid)
+        return None if found is None else Place(str(found.position), found.gtid, number)
 
     def _report_losses(self) -> None:
         status = self._embedded.status(self.output.destination, self.output.client_id)

@@ -22,8 +22,8 @@ class Kept(NamedTuple):
     """What has to be known to prepare what follows the place, see `Prepared`."""
 
     def __str__(self) -> str:
-        position, gtids = (self.place.position, self.place.gtids) if self.place is not None else ("", "")
-        record = {"position": position, "gtids": gtids, "epoch": self.epoch, "moved": self.moved}
+        position, gtids, number = self.place or ("", "", 0)
+        record = {"position": position, "gtids": gtids, "epoch": self.epoch, "moved": self.moved, "number": number}
         return json.dumps(record | ({"state": self.state} if self.state else {}))
 
     @classmethod
@@ -32,7 +32,8 @@ class Kept(NamedTuple):
         try:
             found = json.loads(text)
             position = found["position"]
-            place = Place(str(Position.parse(position)), str(found["gtids"])) if position != "" else None
+            number = int(found.get("number", 0))
+            place = Place(str(Position.parse(position)), str(found["gtids"]), number) if position != "" else None
             return cls(place, int(found["epoch"]), read_moved(str(found["moved"])), str(found.get("state", "")))
         except (ValueError, KeyError, TypeError, RecursionError, BadPositionError) as error:
             raise ValueError(f"not one of Sluice: {text[:200]!r}") from error

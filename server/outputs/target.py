@@ -48,14 +48,15 @@ def server_of(batch: Batch) -> str:
     return batch.to.partition("/")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """How far an output has come, as the other side keeps it: with what it has confirmed, as one."""
 
     position: str
     """After the last change that is confirmed."""
     gtids: str
     """The full set of GTIDs that are executed there, empty if unknown."""
+    number: int = 0
+    """How many sends with something in them were confirmed there; 0 if an earlier version wrote it."""
 
 
 class Target(Protocol):
@@ -106,7 +107,10 @@ class Target(Protocol):
         """Return what has to be kept with the cursor, durably, before batches are sent; None when nothing has to."""
 
     def memory_after(self, prepared: Prepared) -> str:
-        """Return what is to be kept with the cursor after a batch that is confirmed, a few KiB of text: see `open`."""
+        """Return what is to be kept with the cursor after a batch that is confirmed, a few KiB of text: see `open`.
+
+        Of a target that keeps the place this is an object of JSON, to which the delivery adds the place's number.
+        """
 
     def idle(self) -> None:
         """See to what is due from time to time while nothing is sent; like `send`, but without waiting."""

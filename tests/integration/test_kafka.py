@@ -614,6 +614,26 @@ class TestPositions:
         assert await setup.delivered() == [[0, 1, 2]]
 
     @pytest.mark.extended
+    async def test_a_record_from_before_what_was_confirmed_stops_the_output_until_the_cursor_is_moved(
+        self, setup: Setup
+    ) -> None:
+        """As after the restore of brokers; the cursor alone would pass over what they have lost."""
+        await self.begin(setup)
+        (*_, backup) = await self.records(setup)
+        setup.source.put(1)
+        await setup.delivered()
+        end = setup.clients()[0].acked
+        await setup.outputs.stop(NAME)
+        await self.write(setup, json.dumps(backup).encode())
+        await self.start(setup)
+        text = await setup.fails("error")
+        assert "the other side has lost changes that it had confirmed" in text
+        assert f"`sluice seek {NAME} 1001 {backup['position']}` sends again what follows" in text
+        assert f"`sluice seek {NAME} 1001 {end}` goes on without it" in text
+        await setup.embedded.seek(NAME, 1001, str(backup["position"]))
+        assert await setup.delivered() == [[0, 1, 2, 2]]
+
+    @pytest.mark.extended
     @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b"?", b'{"position":"x","gtids":"","epoch":1,"moved":""}'])
     async def test_a_record_of_somebody_else_stops_the_output(self, setup: Setup, value: bytes) -> None:
         await self.begin(setup)

@@ -1,6 +1,7 @@
 """The delivery loop: what is acked, when, and what becomes of errors. The other side is a list."""
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -57,11 +58,11 @@ class ListTarget:
         self.free.set()
         self.abandoned = threading.Event()
 
-    def open(self, memory: str, _moved: str, _epoch: int) -> Place | None:
+    def open(self, memory: str, moved: str, _epoch: int) -> Place | None:
         self.opened_with.append(memory)
         self.abandoned.clear()
         self.calls.append("open")
-        return self.place
+        return None if moved else self.place
 
     def prepare(self, batch: Batch) -> Prepared:
         found = numbers(Messages.FromString(b"".join(batch.slices)))
@@ -422,7 +423,7 @@ class TestPlaceOfTheOtherSide:
     async def keeps(self, setup: Setup) -> None:
         """Another client holds all that was put."""
         setup.target.keeps_place = True
-        setup.target.memory = "known"
+        setup.target.memory = '{"topics": "known"}'
         await setup.embedded.subscribe(NAME, CLIENT + 1)
 
     async def test_it_is_that_after_what_is_sent(self, setup: Setup) -> None:
@@ -430,7 +431,9 @@ class TestPlaceOfTheOtherSide:
         await soon(setup.acked)
         cursor = setup.embedded.cursor(NAME, CLIENT)
         assert cursor is not None
-        assert setup.target.place == Place(str(cursor.position), cursor.gtid)
+        number = json.loads(setup.embedded.memory(NAME, CLIENT))["number"]
+        assert setup.target.place == Place(str(cursor.position), cursor.gtid, number)
+        assert 1 <= number <= 3
 
     async def test_what_was_confirmed_without_an_answer_is_not_sent_again(self, setup: Setup) -> None:
         await setup.deliver(3)
@@ -452,17 +455,52 @@ class TestPlaceOfTheOtherSide:
         await setup.deliver(2)
         assert setup.target.confirmed == list(range(9))
 
-    async def test_a_cursor_after_it_counts(self, setup: Setup) -> None:
-        await setup.deliver(2)
-        await soon(setup.acked)
-        early = setup.target.place
-        await setup.deliver(2)
-        await soon(setup.acked)
+    async def two(self, setup: Setup) -> tuple[Place, Place]:
+        """Deliver two numbers and two more, and stop; return the places after them."""
+        places = []
+        for _ in range(2):
+            await setup.deliver(2)
+            await soon(setup.acked)
+            assert setup.target.place is not None
+            places.append(setup.target.place)
         await setup.outputs.stop(NAME)
-        setup.target.place = early
+        return places[0], places[1]
+
+    @pytest.mark.parametrize("is_known", [True, False])
+    async def test_a_cursor_after_it_counts_where_nothing_was_sent_since(self, setup: Setup, *, is_known: bool) -> None:
+        """An earlier version does not know that."""
+        early, late = await self.two(setup)
+        setup.target.place = early._replace(number=late.number if is_known else 0)
+        for _ in range(2):  # the second time nothing was acked since
+            await setup.outputs.start(NAME)
+            await soon(lambda: setup.state == "running")
+            await setup.outputs.stop(NAME)
         await setup.outputs.start(NAME)
         await setup.deliver(2)
         assert setup.target.confirmed == list(range(6))
+
+    @pytest.mark.parametrize("is_wanted", [True, False])
+    async def test_an_earlier_one_than_was_confirmed_stops_the_output_which_says_how_it_goes_on(
+        self, setup: Setup, *, is_wanted: bool
+    ) -> None:
+        """The other side was restored from a backup: the cursor would pass over what that lacks."""
+        setup.target.place, end = await self.two(setup)
+        place, confirmed = setup.target.place.position, setup.target.confirmed
+        del confirmed[2:]
+        setup.source.put(1)
+        await setup.outputs.start(NAME)
+        await soon(lambda: setup.state == "error")
+        (status,) = setup.outputs.status(NAME)
+        assert status.error == (
+            f"the other side has lost changes that it had confirmed: it has those up to {place}."
+            f" `sluice seek {NAME} {CLIENT} {place}` sends again what follows;"
+            f" `sluice seek {NAME} {CLIENT} {end.position}` goes on without it"
+        )
+        assert confirmed == [0, 1]
+        await setup.embedded.seek(NAME, CLIENT, place if is_wanted else end.position)
+        await setup.outputs.start(NAME)  # as the command does
+        await soon(setup.acked)
+        assert confirmed == ([0, 1, 2, 3, 4] if is_wanted else [0, 1, 4])
 
     async def test_one_of_another_history_is_an_error_unless_the_cursor_has_executed_it(self, setup: Setup) -> None:
         await setup.deliver(3)

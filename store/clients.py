@@ -2,7 +2,7 @@
 
 import itertools
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..protocol.errors import NotSubscribedError, UnknownBatchError
 from ..protocol.position import Position
@@ -183,17 +183,12 @@ class Clients:
         """Count a call of a client that uses no other method. Raises `NotSubscribedError`."""
         self.find(client_id).last_active = now
 
-    @property
-    def last_calls(self) -> dict[int, tuple[float, float | None]]:
-        """When each client made its last call, and when it was loaded."""
-        return {client_id: (it.last_active, it.loaded) for client_id, it in self.subscribers.items()}
-
-    def keep_calls(self, last_calls: Mapping[int, tuple[float, float | None]]) -> None:
-        """Let the clients keep when they made their last calls."""
+    def continue_after(self, earlier: "Clients") -> None:
+        """Go on where the same clients have ended: with when they called last, and with what could not be stored."""
         for client_id, subscriber in self.subscribers.items():
-            subscriber.last_active, subscriber.loaded = last_calls.get(
-                client_id, (subscriber.last_active, subscriber.loaded)
-            )
+            if (former := earlier.subscribers.get(client_id)) is not None:
+                subscriber.last_active, subscriber.loaded = former.last_active, former.loaded
+        self.unstored |= earlier.unstored
 
     # --- what is known of one ----------------------------------------------------------------------------------------
 

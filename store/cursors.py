@@ -133,10 +133,10 @@ class Cursors:
         self._retention.free()
 
     def continue_after(self, earlier: "Cursors") -> None:
-        """Go on counting where other cursors of the same epoch have ended; the clients keep when they last called."""
+        """Go on counting where other cursors of the same epoch have ended; see `Clients.continue_after`."""
         mine, others = self.counters, earlier.counters
         mine.next_id, mine.last_session = others.next_id, others.last_session
-        self.clients.keep_calls(earlier.clients.last_calls)
+        self.clients.continue_after(earlier.clients)
 
     # --- the stream --------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
-from ...protocol.errors import PurgedError, SluiceError
+from ...protocol.errors import NotStoredError, PurgedError, SluiceError
 from ...protocol.gtid import GtidSet
 from ...protocol.position import Position
 from ...store.batch import LateRows
@@ -288,7 +288,7 @@ class Instance(Main):
                 self._set_state("stopped", "")
             return
         try:
-            await self._end(parser, "stopped")
+            await self._end(parser, goes_on=False)
         finally:
             await self._meta.close()
             for view in self.views:
@@ -329,11 +329,11 @@ class Instance(Main):
             if view not in known:
                 await self.admit(view)
 
-    async def _end(self, parser: Parser, state: str) -> None:
-        """Serve no longer: store the cursors, end the parser, wake all waiters."""
+    async def _end(self, parser: Parser, *, goes_on: bool) -> None:
+        """Serve no longer, or not until it begins again: store the cursors, end the parser, wake all waiters."""
         serving = (self, *self._open_views)
         for one in serving:
-            one.leave(state)
+            one.leave("starting" if goes_on else "stopped")
         self._switch.leave(parser)
         if self._log_writer is not None:
             self._log_writer.stop()
@@ -341,7 +341,8 @@ class Instance(Main):
         try:
             # First: a source that does not answer may delay the rest until others have taken over.
             for result in await asyncio.gather(*(one.settle() for one in serving), return_exceptions=True):
-                if isinstance(result, BaseException):
+                # What begins again keeps what could not be stored: on a full disk nothing would start it later.
+                if isinstance(result, BaseException) and not (goes_on and isinstance(result, NotStoredError)):
                     raise result
         finally:
             await self.catch_up.close()
@@ -393,7 +394,7 @@ class Instance(Main):
     async def _begin_anew(self, parser: Parser, prepare: Callable[[], None] = lambda: None) -> None:
         earlier, views, served = self.cursors, self.views, self._open_views
         try:
-            await self._end(parser, "starting")
+            await self._end(parser, goes_on=True)
             await asyncio.to_thread(prepare)
             await self._load(earlier.clients.stored())
             for view in served:

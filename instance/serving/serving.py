@@ -222,11 +222,15 @@ class Serving(ABC):
                 task.cancel()
 
     async def settle(self) -> None:
-        """Store the cursors as they are when nothing is served any more. Raises as `flush`."""
+        """Store the cursors as they are when nothing is served any more. Raises as `flush`; then no write goes on."""
         if self._snapshots is not None:
             await self._snapshots.close()
         self.cursors.readers.leave()
-        await self.flush()
+        try:
+            await self.flush()
+        finally:
+            while self._writing:  # of others that have waited; a later one must not come before it
+                await asyncio.wait(self._writing)
 
     def stand_by(self) -> None:
         """Say that another server has, or can have, the destination: this one is ready to start it."""

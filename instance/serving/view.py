@@ -3,9 +3,9 @@
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from ...protocol.errors import SluiceError
+from ...store.clients import Clients
 from ...store.commits import Commits
 from ...store.cursor import Cursor
 from ...store.cursors import Cursors
@@ -60,8 +60,8 @@ class View(Serving):
     is_open = False
     """Its clients are loaded, and nobody else can change what is stored of them."""
     _epoch = 0
-    _last_calls: Mapping[int, tuple[float, float | None]] = MappingProxyType({})
-    """Of the clients that it serves again within a run of its main."""
+    _earlier: Clients | None = None
+    """The clients that it serves again within a run of its main."""
 
     def _make_ring(self, epoch: int) -> None:
         """Be without a stream, in which the clients would have places."""
@@ -82,6 +82,7 @@ class View(Serving):
         if self.is_open or self.state == "starting":
             return False
         self._set_state("starting", "")
+        self._earlier = None
         try:
             self._epoch, clients = await self._meta.open()
             self.gate = Gate(self._meta.moves)
@@ -110,8 +111,8 @@ class View(Serving):
 
     async def load_again(self) -> None:
         """Get ready to begin again with the clients as they are."""
-        self._last_calls = self.cursors.clients.last_calls
-        await self._load(self.cursors.clients.stored())
+        self._earlier = self.cursors.clients
+        await self._load(self._earlier.stored())
 
     def attach(self) -> None:
         """Give the clients their places in the stream of its main."""
@@ -135,8 +136,9 @@ class View(Serving):
         self._commits = Commits(self.cursors.clients)
         self._restore()
         main.keep_for(self.config.destination, {})  # its own cursors do that again
-        self.cursors.clients.keep_calls(self._last_calls)
-        self._last_calls = {}
+        if self._earlier is not None:
+            self.cursors.clients.continue_after(self._earlier)
+            self._earlier = None
 
     def serve(self, parser: Parser) -> None:
         """See `Serving.serve`."""

@@ -48,7 +48,7 @@ from sluice.server.ha.cluster import Cluster, Identity
 from sluice.server.ha.election import State
 from sluice.server.ha.operations import Ask, Look, Running, Seen
 from sluice.store import allowance
-from sluice.store.cursor import OLDEST, Cursor, StoredClient
+from sluice.store.cursor import OLDEST, Changes, Cursor, StoredClient
 from sluice.store.log.log import SEEN
 from sluice.store.readers import Readers
 from sluice.store.ring import Ring
@@ -885,6 +885,39 @@ async def test_a_stream_does_not_begin_again_while_cursors_cannot_be_stored(
     assert (await setup.server.get_without_ack(NAME, CLIENT)).to != batch.to
     await setup.server.begin_again(NAME)
     assert setup.server.destination_status(NAME).state == "running"
+
+
+async def test_a_stream_begins_again_though_what_came_meanwhile_cannot_be_stored_and_stores_it_later(
+    setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full from just then on; nothing would start it when there is room again."""
+    await setup.server.subscribe(NAME, CLIENT)
+    setup.parser.write(b"one")
+    batch = await setup.server.get_without_ack(NAME, CLIENT)
+    instance = setup.server.instances[NAME]
+    write, writes = instance._meta.write, 0
+
+    async def fills_the_disk(changes: Changes, epoch: int) -> None:
+        nonlocal writes
+        writes += 1
+        if writes > 1:
+            raise OSError(errno.EFBIG, "File too large")
+        await write(changes, epoch)
+        instance.cursors.ack(CLIENT, batch.batch_id, now=time.monotonic())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(instance._meta, "write", fills_the_disk)
+        instance.cursors.clients.unstored.add(CLIENT)
+        await setup.server.begin_again(NAME)
+        assert writes == 2
+        setup.parser.write(b"two")
+        following = await setup.server.get_without_ack(NAME, CLIENT)
+        assert entries(following.slices) == [b"begin", b"two", b"end"]
+        with pytest.raises(NotStoredError, match="File too large"):
+            await instance.flush()
+    assert batch.to not in (tmp_path / NAME / "meta.dat").read_text()
+    await instance.flush()
+    assert batch.to in (tmp_path / NAME / "meta.dat").read_text()
 
 
 async def test_durable_acks_that_come_together_share_writes(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:

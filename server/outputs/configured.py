@@ -114,6 +114,7 @@ def _read(lookup: Lookup, name: str, instance: InstanceConfig, folder: Path, *, 
         source=(instance.address[0], instance.address[1]),
         shape=hashlib.sha256(repr((instance.main.shape(), instance.shape())).encode()).hexdigest()[:16],
         has_transactions=not instance.filter_transaction_entry,
+        has_shared_filter=instance.shared_filter,
     )
     try:
         complete = _complete(output, found, lookup)

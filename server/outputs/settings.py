@@ -96,6 +96,8 @@ class Output:
     """A digest of what the destination is configured with that shapes changes, or chooses them."""
     has_transactions: bool = True
     """Whether begins and ends of transactions are delivered; not with `canal.instance.filter.transaction.entry`."""
+    has_shared_filter: bool = False
+    """Whether clients change which tables are delivered: `sluice.instance.sharedFilter`."""
     unknown: tuple[str, ...] = field(default=(), compare=False)
     """Complaints about keys of it that nothing reads."""
     mistake: str = ""

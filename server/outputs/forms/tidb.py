@@ -97,6 +97,11 @@ class TidbForm(Form):
                 f"{output}: format tidb cannot be used with canal.instance.parser.strictCanal, by which the rows of an"
                 " XA transaction come before it is committed"
             )
+        if output.has_shared_filter:
+            raise ConfigError(
+                f"{output}: format tidb needs sluice.instance.sharedFilter = false: a client that subscribes would"
+                " change which transactions come, and readers could drop some that they have not had"
+            )
         check_whole(output, settings)
 
     def topic(self, output: Output, settings: RecordSettings) -> str:

@@ -285,6 +285,7 @@ def test_a_topic_of_tidb_is_that_of_its_cluster_and_never_has_transactions(conf:
                 ("sluice.output.a.partition = 1", "sluice.output.a.partition cannot be used with format tidb"),
                 ("canal.instance.parser.strictCanal = true", "format tidb cannot be used with"),
                 ("canal.instance.filter.transaction.entry = true", "format tidb needs the begins and ends"),
+                ("sluice.instance.sharedFilter = true", "format tidb needs sluice.instance.sharedFilter = false"),
             )
         ),
         (

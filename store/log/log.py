@@ -785,16 +785,11 @@ class Log:
             for path in self.folder.glob(f"[0-9]*{ending}"):
                 if ending == UNFINISHED or path.with_suffix(".log") not in paths:  # a crash has left it
                     path.unlink()
-        while until is not None and self._files and self._is_after(self._files[-1], until):
+        while until is not None and self._files and _is_after(self._files[-1], until):
             logger.warning("%s is removed: what the log has after %s was not delivered", self._files[-1].path, until)
             _remove(self._files.pop().path)
         if self._files:
             self._reopen(self._files[-1], until)
-
-    def _is_after(self, file: File, until: Position) -> bool:
-        """Whether a file has only what comes after a place, or is the last one and compressed: that is not cut."""
-        start = file.head.start
-        return start.is_comparable(until) and (start >= until or (file.is_compressed and file.end > until))
 
     def _reopen(self, file: File, until: Position | None) -> None:
         """Check all blocks of the last file, cut what is not whole, make its index again, and go on writing there.
@@ -839,6 +834,12 @@ class Log:
         if os.pread(index_fd, writing.index_size + 1, 0) != b"".join(lines):  # else nothing needs room, on a full disk
             os.ftruncate(index_fd, 0)
             write_at(index_fd, lines, 0)
+
+
+def _is_after(file: File, until: Position) -> bool:
+    """Whether a file has only what comes after a place."""
+    start = file.head.start
+    return start.is_comparable(until) and start >= until
 
 
 def _load_file(path: Path, *, is_last: bool) -> File:

@@ -98,6 +98,20 @@ def test_the_log_goes_on_after_them(full: Path, source: Source) -> None:
         assert len(log.extent.stretches) == 1
 
 
+def test_what_was_read_of_a_source_after_it_was_left_is_cut_off(full: Path, source: Source) -> None:
+    with opened(full, file_size=30_000) as log:
+        compress_all(log)
+    with Log(full, "shop", Limits(), file_size=30_000, until=source.place(15)) as log:
+        assert log.end == source.place(15), "in a compressed file"
+        log.begin(source.place(15), None, SHAPE)
+        log.append([take(source.track, it, it + 1) for it in range(14, LAST)])
+        assert len(log.extent.stretches) == 1
+        assert compress_all(log)
+    with opened(full) as log:
+        for number in (1, 14, 15, 16, LAST):
+            assert entries(log, source.place(number)) == rows(number)
+
+
 def test_an_index_that_is_lost_is_made_again(full: Path, source: Source) -> None:
     with opened(full) as log:
         compress_all(log)

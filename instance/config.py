@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +17,7 @@ from ..store.patience import LOGGED
 from .conditions.masks import Masks
 from .meta import MetaKind
 from .meta.base import InUse
+from .properties import Lookup
 from .settings import FolderPath, Settings, setting
 from .sink.filters import FieldFilter, Patterns, TableFilter
 from .zones import local_time_zone, offsets_of
@@ -349,6 +350,17 @@ class InstanceConfig(Settings):
     own."""
 
     _main: "InstanceConfig | None" = PrivateAttr(default=None)
+
+    @classmethod
+    def keys_in(cls, lookup: Lookup) -> Collection[str]:
+        """Return the keys that have an effect; which these are may depend on values. Raises ConfigError."""
+        del lookup
+        return cls.fields_by_key()
+
+    @classmethod
+    def read(cls, lookup: Lookup, folder: Path, destination: str) -> Self:
+        """Read the settings of a destination. Relative paths start at ``folder``. Raises ConfigError."""
+        return cls.fill(lookup(cls.fields_by_key()), folder, destination=destination)
 
     @property
     def main(self) -> "InstanceConfig":

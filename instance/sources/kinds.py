@@ -5,6 +5,7 @@ from typing import Final
 
 from ..config import InstanceConfig
 from .files.config import FilesConfig
+from .group.config import GroupConfig
 from .kafka.config import KafkaConfig
 from .mysql.config import MysqlConfig
 from .plugin.config import config_of as open_config
@@ -19,4 +20,6 @@ CONFIGS: Final[Mapping[str, type[InstanceConfig]]] = {
 
 def config_of(name: str) -> type[InstanceConfig]:
     """Return the settings of a kind, Sluice's own or that of another package. Raises ConfigError."""
+    if name == "group":  # not in `CONFIGS`, which the reference of the configuration is made from, until it is complete
+        return GroupConfig
     return CONFIGS[name] if name in CONFIGS else open_config(name)

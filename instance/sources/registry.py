@@ -74,8 +74,13 @@ def make_parser(
     epoch: int = 0,
     stop: Position | None = None,
 ) -> source.Parser:
-    """Make the parser of a destination: see `sluice.instance.source.ParserFactory`."""
-    make = PARSERS[_kind(config)]
+    """Make the parser of a destination: see `sluice.instance.source.ParserFactory`.
+
+    Raises ConfigError when its kind cannot be read.
+    """
+    make = PARSERS.get(_kind(config))
+    if make is None:
+        raise ConfigError(f"{config.destination}: {config.source_title} cannot be read yet: it is not complete")
     return make(config, ring, start=start, later=later, on_begin=on_begin, on_state=on_state, epoch=epoch, stop=stop)
 
 

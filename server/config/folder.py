@@ -163,7 +163,7 @@ class Configuration:
             if route is not None:
                 config = self._view(destination, route, lookup)
             else:
-                config = kind.fill(lookup(kind.fields_by_key()), self.folder, destination=destination)
+                config = kind.read(lookup, self.folder, destination)
         except ConfigError as error:
             if file.is_file():
                 raise

@@ -85,7 +85,7 @@ def _unknown(
     """Name the keys without effect in the file of a destination; None: in the main file, where these have one."""
     if destination is not None:
         with contextlib.suppress(ConfigError):  # it is not started then
-            in_effect = kind_of(configuration.lookup(destination)).fields_by_key()
+            in_effect = _keys_of(configuration, destination)
     warnings = []
     for key, item in properties.items():
         if key in in_effect or BEAN_KEY.fullmatch(key) or why_without_effect(key):
@@ -148,8 +148,14 @@ def _keys_of_sources(configuration: Configuration) -> set[str]:
     keys: set[str] = set()
     for destination in configuration.destinations():
         with contextlib.suppress(ConfigError):  # it is not started then
-            keys.update(kind_of(configuration.lookup(destination)).fields_by_key())
+            keys.update(_keys_of(configuration, destination))
     return keys
+
+
+def _keys_of(configuration: Configuration, destination: str) -> Collection[str]:
+    """Return the keys that have an effect for a destination. Raises ConfigError."""
+    lookup = configuration.lookup(destination)
+    return kind_of(lookup).keys_in(lookup)
 
 
 def _unreachable(configuration: Configuration) -> list[str]:

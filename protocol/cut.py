@@ -1,20 +1,17 @@
 """The cut: a place in the merged stream of several sources, and the GTIDs that are executed there."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Final, NoReturn, Self
 
 from .errors import BadPositionError, SourceChangedError
 from .gtid import GtidSet, parse_gtids
+from .member import MAX_MEMBERS, NAME
 from .position import Position
 
 ONE: Final = ""
 """The member of a source that is a single server."""
-MAX_MEMBERS: Final = 64
-"""Of a merged stream, those that have left it included: their places stay."""
-NAME: Final = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
-"""What the name of a member looks like, as a regular expression."""
 NOWHERE: Final = "-"
 """The text of the cut before the start of every member: nobody writes it by accident, as one could an empty text."""
 
@@ -25,9 +22,11 @@ _MAX_GTIDS = 1 << 24
 
 Executed = dict[str, GtidSet]
 """The GTIDs that are executed at a place, by member; a member of which that is unknown is not in it."""
+Before = GtidSet | Executed | None
+"""The GTIDs that are executed where a stream begins, of a merged one by member; None if that is unknown."""
 
 
-class Cut:
+class Cut(Position):
     """A place in a stream: the place of each member, by its name. A member that is absent is before its start.
 
     The stream of a single source has one member, `ONE`, and the text of a cut is then that of its position. With names
@@ -42,7 +41,7 @@ class Cut:
 
     __slots__ = ("places",)
     places: Mapping[str, Position]
-    """By member, in the order of the names."""
+    """By member, in the order of the names. The fields of a single source's position are empty."""
 
     def __init__(self, places: Mapping[str, Position] = MappingProxyType({})) -> None:
         """Raise `BadPositionError` for too many members, and for names that are not `NAME`."""
@@ -51,7 +50,11 @@ class Cut:
         for name in places if set(places) != {ONE} else ():
             if not _NAME.fullmatch(name):
                 raise BadPositionError(f"not the name of a member ({NAME}): {name[:200]!r}")
-        self.places = MappingProxyType(dict(sorted(places.items())))
+        super().__init__("", "", 0, 0, 0)
+        object.__setattr__(self, "places", MappingProxyType(dict(sorted(places.items()))))
+
+    def __reduce__(self) -> tuple[type[Self], tuple[dict[str, Position]]]:
+        return type(self), (dict(self.places),)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -91,22 +94,70 @@ class Cut:
         """Return the cut where a member is at that place, and all others are where they are here."""
         return type(self)({**self.places, member: place})
 
-    def precedes(self, other: "Cut") -> bool:
+    @property
+    def transaction(self) -> Self:
+        """The place before the transactions that its members are in."""
+        return type(self)({name: it.transaction for name, it in self.places.items()})
+
+    @property
+    def earliest_ms(self) -> int:
+        """A time in ms since 1970 that is not after what comes next."""
+        return min((it.earliest_ms for it in self.places.values()), default=0)
+
+    def is_of(self, source: str) -> bool:
+        """It is a place in the stream of no single source."""
+        del source
+        return False
+
+    def same_source(self, other: Position) -> bool:
+        """Whether each member is of one source in both."""
+        return self._all(other, Position.same_source)
+
+    def same_history(self, other: Position) -> bool:
+        """Whether nothing shows that a member's places belong to different sources or histories."""
+        return self._all(other, Position.same_history)
+
+    def is_comparable(self, other: Position) -> bool:
+        """Whether each member's places have an order: the cuts themselves need not have one."""
+        return self._all(other, Position.is_comparable)
+
+    def _all(self, other: Position, holds: Callable[[Position, Position], bool]) -> bool:
+        if not isinstance(other, Cut):
+            return False
+        return all(holds(it, other.places[name]) for name, it in self.places.items() if name in other.places)
+
+    def _order(self, other: Position) -> NoReturn:
+        if not isinstance(other, Cut):
+            raise SourceChangedError(f"{self} and {other} have no order: one is of several sources")
+        raise TypeError(f"places of a merged stream have a partial order: {self} and {other}")
+
+    def precedes(self, other: Position) -> bool:
         """Whether each member's place is at or before its place in another cut."""
+        if not isinstance(other, Cut):
+            raise SourceChangedError(f"{self} and {other} have no order: one is of several sources")
         theirs = other.places
         before = [name in theirs and _is_before(name, place, theirs[name]) for name, place in self.places.items()]
         return all(before)  # each was compared: whether two histories are found does not depend on the others
 
-    def join(self, other: "Cut") -> Self:
+    def join(self, other: Position) -> Self:
         """Return the least cut that both precede: each member is where it is further."""
+        if not isinstance(other, Cut):
+            raise SourceChangedError(f"{self} and {other} have no order: one is of several sources")
         places = dict(self.places)
         for name, place in other.places.items():
             if name not in places or _is_before(name, places[name], place):
                 places[name] = place
         return type(self)(places)
 
-    def meet(self, other: "Cut") -> Self:
+    @property
+    def is_merged(self) -> bool:
+        """It is."""
+        return True
+
+    def meet(self, other: Position) -> Self:
         """Return the greatest cut that precedes both: each member is where it is less far."""
+        if not isinstance(other, Cut):
+            raise SourceChangedError(f"{self} and {other} have no order: one is of several sources")
         mine, theirs = self.places, other.places
         return type(self)(
             {
@@ -115,6 +166,11 @@ class Cut:
                 if name in theirs
             }
         )
+
+
+def parse_place(text: str) -> Position:
+    """Read the text of a place: a `Cut` if it is one of a merged stream. Raises `BadPositionError`."""
+    return Cut.parse(text) if text.count("/") > 1 else Position.parse(text)
 
 
 def executed_at(cut: Cut, sides: Iterable[tuple[Cut, Executed]]) -> Executed:

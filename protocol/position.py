@@ -128,6 +128,26 @@ class Position:
             raise SourceChangedError(f"{self} and {other} have no order: another source or another history")
         return self.order, other.order
 
+    def precedes(self, other: "Position") -> bool:
+        """Whether nothing before it comes after another place. Raises `SourceChangedError` as ``<`` does.
+
+        That is asked where a place may be one of a merged stream, whose places have a partial order.
+        """
+        return self <= other
+
+    def meet(self, other: "Position") -> "Position":
+        """Return the place that precedes both, and is furthest."""
+        return self if self.precedes(other) else other
+
+    def join(self, other: "Position") -> "Position":
+        """Return the place that both precede, and is least far."""
+        return other if self.precedes(other) else self
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether it is a place in a merged stream."""
+        return False
+
     def __lt__(self, other: "Position") -> bool:
         mine, theirs = self._order(other)
         return mine < theirs
@@ -137,10 +157,12 @@ class Position:
         return mine <= theirs
 
     def __gt__(self, other: "Position") -> bool:
-        return other < self
+        mine, theirs = self._order(other)
+        return mine > theirs
 
     def __ge__(self, other: "Position") -> bool:
-        return other <= self
+        mine, theirs = self._order(other)
+        return mine >= theirs
 
 
 def file_number(file: str) -> int:

@@ -160,7 +160,7 @@ class ClientSnapshots:
         subscriber = self._clients.find(client_id)
         cursor = subscriber.cursor
         place = cursor.position if cursor is not None else None
-        if place is None or not place.same_history(rows.position) or place <= rows.position:
+        if place is None or not place.same_history(rows.position) or place.precedes(rows.position):
             return False
         if not subscriber.wanted.has(rows.schema, rows.table):
             return False

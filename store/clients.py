@@ -206,7 +206,7 @@ class Clients:
     def has_given_beyond(self, position: Position) -> bool:
         """Whether a client may have been given something that comes after a place."""
         reached = (it.reached for it in self.subscribers.values())
-        return any(it is not None and it.is_comparable(position) and it > position for it in reached)
+        return any(it is not None and it.is_comparable(position) and not it.precedes(position) for it in reached)
 
     def outstanding(self, client_id: int) -> int:
         """Return how many batches a client was given and has not confirmed."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Self
 
 from ..protocol.position import Position, file_number
@@ -147,12 +148,24 @@ def starts(cursors: Sequence[Cursor | None], place: Cursor | None) -> list[Curso
     have lost their places. When no client has a place, ``place`` counts, which the destination may keep.
     """
     known = in_order([cursor for cursor in cursors if cursor is not None])
+    cuts = [cursor.position for cursor in known if cursor.position is not None and cursor.position.is_merged]
+    if cuts:  # each member begins at its oldest place
+        known.insert(0, _meet(known, reduce(lambda one, other: one.meet(other), cuts)))
     return [*known, *([None] if None in cursors else [])] if known else [place]
+
+
+def _meet(cursors: Sequence[Cursor], place: Position) -> Cursor:
+    """Return the cursor of the place where cursors of a merged stream meet, with what was executed there."""
+    from ..protocol.cut import Cut, executed_at, executed_text, parse_executed  # noqa: PLC0415  as in `is_later`
+
+    assert isinstance(place, Cut)
+    sides = [(it.position, parse_executed(it.gtid)) for it in cursors if isinstance(it.position, Cut)]
+    return Cursor.at(place, executed_text(executed_at(place, sides)))
 
 
 def earliest(cursors: list[Cursor]) -> Cursor | None:
     """Return the cursor from which the stream has to be read to serve them all; None without any."""
-    return next(iter(in_order(cursors)), None)
+    return starts(cursors, None)[0]
 
 
 def same_history(one: Cursor, other: Cursor) -> bool:
@@ -165,7 +178,7 @@ def same_history(one: Cursor, other: Cursor) -> bool:
 def is_later(one: Cursor, other: Cursor) -> bool:
     """Whether a place comes after another one: of another source or history if GTIDs do not say that it does not."""
     if one.position is not None and other.position is not None and one.position.is_comparable(other.position):
-        return one.position > other.position
+        return not one.position.precedes(other.position)
     from ..protocol.gtid import has_executed  # noqa: PLC0415  is compiled in part; configuration loads this module
 
     return not has_executed(other.gtid, one.gtid)

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..protocol.content import Content
+from ..protocol.cut import Before
 from ..protocol.errors import BadPositionError, FilterError, SluiceError, StaleSessionError
-from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from .admission import Admission
 from .allowance import UNLIMITED, Limits
@@ -140,7 +140,7 @@ class Cursors:
 
     # --- the stream --------------------------------------------------------------------------------------------------
 
-    def begin(self, position: Position | None, gtids: GtidSet | None) -> None:
+    def begin(self, position: Position | None, gtids: Before) -> None:
         """Say where the stream of an empty ring begins, and what was executed before; None for what is not known."""
         self.track.open(position, gtids)
         self._shared.followed.next = 0  # there are places to be named
@@ -469,6 +469,7 @@ class Cursors:
         late = subscriber.next_late(reading, self.snapshots.late)
         if late is not None:
             return self.snapshots.mark_late(subscriber, reading, late)
+        reading.pass_floor(self.track.shown)
         rows = None if reading.windows.yields else self.snapshots.mark_rows(subscriber, reading, content)
         if rows is not None:
             return rows
@@ -543,7 +544,7 @@ class Cursors:
             return subscriber.has_confirmed(position)
         reading, track = served.reading, served.track
         mark = reading.marks.get(batch_id) if batch_id is not None else None
-        if mark is not None and (mark.to or track.position_before(mark.stop)) == position:
+        if mark is not None and (mark.to or reading.place(mark.stop)) == position:
             self._progress.deliver(subscriber, reading, mark)
             return True
         # mostly a mark ends there: that is found without a search
@@ -560,7 +561,7 @@ class Cursors:
                 return False
             if track.is_beyond(position, stop):
                 if subscriber.given:
-                    end = track.position_before(stop)
+                    end = reading.place(stop)
                     raise BadPositionError(f"{position} is beyond what client {client_id} was given: {end}")
                 if exists and served.is_held:
                     self._progress.confirm_to(subscriber, reading, stop)
@@ -569,6 +570,8 @@ class Cursors:
                 return True
             found = track.sequence_of(position)
             sequence = stop if found is None else min(found, stop)
+            if track.is_merged and reading.place(sequence) != position:
+                raise BadPositionError(f"{position} is no place in the order in which this server gives the changes")
         if by is not None and sequence > reading.ack:
             rows, before = reading.lag(reading.ack, sequence).rows, str(reading.acked() or "")
             move = Move(Reason.ACK, before, str(position), by.who, by.ms, held=True, rows=rows)
@@ -630,12 +633,12 @@ class Cursors:
     def _mark(self, subscriber: Subscriber, reading: Reading, collected: Collected) -> Batch:
         batch_id = self.counters.take_id()
         subscriber.given = True
-        to = reading.track.position_before(collected.stop)
+        to = reading.place(collected.stop)
         reading.marks[batch_id] = Mark(batch_id, collected.start, collected.stop, collected.last, to)
         return Batch(
             batch_id=batch_id,
             slices=collected.slices,
-            from_=str(reading.track.position_before(collected.start)),
+            from_=str(reading.place(collected.start)),
             to=str(to),
             entries=collected.entries,
             rows=collected.rows,

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ..protocol.cut import parse_place
 from ..protocol.errors import BadPositionError, PurgedError, UnknownBatchError
 from ..protocol.position import Position
 from .admission import Admission
@@ -98,7 +99,7 @@ class Places:
         sequence = track.start(start, unix_time)
         if sequence is not None:
             return InRing(Reading(track, wanted, sequence)), None
-        place = start if isinstance(start, Position) else Position.parse(str(start))
+        place = start if isinstance(start, Position) else parse_place(str(start))
         cursor = Cursor.at(place, delivered=place)
         return Ahead.at(track, cursor), cursor
 
@@ -152,7 +153,8 @@ class Places:
         subscriber.last_active = now
         self.name_place(subscriber)
         before, after = None if known is None else known.position, subscriber.reached
-        is_back = before is not None and after is not None and after.is_comparable(before) and after <= before
+        is_back = before is not None and after is not None and after.is_comparable(before)
+        is_back = is_back and after is not None and before is not None and after.precedes(before)
         if not (is_confirmed or is_back or (passed is not None and not passed.entries)):
             rows, to = None if passed is None else passed.rows, str(after or "")
             move = Move(Reason.SEEK, place_of(known), to, by.who, by.ms, held=held, rows=rows)
@@ -188,7 +190,7 @@ class Places:
         if found is None:
             raise BadPositionError(f"the end of the transaction at {here} is not stored yet")
         sequence, end = found
-        if not (here.same_history(position) and here.transaction <= position < end):
+        if not (here.same_history(position) and here.transaction.precedes(position) and not end.precedes(position)):
             raise BadPositionError(
                 f"client {client_id} gets next what is from {here} to {end}; {position} is not in that transaction"
             )

@@ -8,11 +8,13 @@ in order.
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..protocol.cut import Executed
+from ..protocol.cut import Cut, Executed, executed_text
 from ..protocol.errors import FilterError
-from ..protocol.position import Position
+from ..protocol.position import Position, file_number
 from .batch import Range, RangeLimits
+from .chain import run
 from .cursor import Cursor
+from .floor import Floor
 from .moves import Move
 from .ring import Collected, Flag
 from .snapshot import Given, Window, Windows
@@ -57,9 +59,17 @@ class Reading:
         wanted: what the subscriber wants.
         sequence: the slot from which on it reads.
         gtids: what was executed before that slot; what is unknown is learned when it is needed.
+        floor: in a merged stream, what it has of the slots from there on; None if that is nothing.
     """
 
-    def __init__(self, track: Track, wanted: Wanted, sequence: int, gtids: Executed | None = None) -> None:
+    def __init__(
+        self,
+        track: Track,
+        wanted: Wanted,
+        sequence: int,
+        gtids: Executed | None = None,
+        floor: Floor | None = None,
+    ) -> None:
         self.track = track
         self.get = sequence
         self.ack = sequence
@@ -74,7 +84,10 @@ class Reading:
         """The slot before ``durable``, when the cursor has moved in this ring."""
         self.delivered: Place | None = None
         """The place after the last entry that it has confirmed in this ring."""
+        self.floor = floor
+        """What it has of the slots from ``get`` on; None if that is nothing, or no longer."""
         self._begin = sequence
+        self._durable: Position | None = None  # the place at ``durable``, of a merged stream
         self.select(wanted)
 
     # --- what it reads -----------------------------------------------------------------------------------------------
@@ -88,8 +101,46 @@ class Reading:
         return self.slots.chosen()
 
     def reach(self, stop: int) -> int:
-        """Return up to which slot it can be given something, ``stop`` at most: as far as its condition is judged."""
+        """Return up to which slot it can be given something, ``stop`` at most: as far as its condition is judged.
+
+        That is also before the next slot that it has, see `pass_floor`.
+        """
+        if self.floor is not None and self.get < stop:
+            is_had, end = self._run(self.floor, stop)
+            stop = self.get if is_had else end
         return self.slots.reach(self.get, stop)
+
+    def pass_floor(self, stop: int) -> None:
+        """Pass over the slots before another one that it has, because it had read the members in another order."""
+        while self.floor is not None and self.get < stop:
+            if self.floor.is_passed(self._cut(self.get)):
+                self.floor = None
+                return
+            is_had, end = self._run(self.floor, stop)
+            if not is_had:
+                return
+            self.get = end
+
+    def _cut(self, sequence: int) -> Cut:
+        found = self.track.position_before(sequence)
+        assert isinstance(found, Cut)  # only a merged stream has floors
+        return found
+
+    def _run(self, floor: Floor, stop: int) -> tuple[bool, int]:
+        """Return whether it has the slot at ``get``, and the first one, ``stop`` at most, with which that changes."""
+        ring = self.track.ring
+        limits = []
+        for number in range(1, len(ring.sources) + 1):
+            member, source = ring.sources[number]
+            place = floor.cut.places.get(member)
+            if place is not None and place.is_of(source):
+                limits.append((number, *place.order))
+        ranks = [-1, *(file_number(ring.files[number][0]) for number in range(1, len(ring.files) + 1))]
+        return run(ring, self.get, stop, limits, ranks)
+
+    def place(self, sequence: int) -> Position | None:
+        """Return its place when it has got all slots before one; None before the stream has begun."""
+        return self.track.position_before(sequence) if self.floor is None else self.floor.place(self._cut(sequence))
 
     @property
     def refusal(self) -> FilterError | None:
@@ -116,11 +167,11 @@ class Reading:
 
     def acked(self) -> Position | None:
         """Return the place up to which it has confirmed; None before the stream has begun."""
-        return self.track.position_before(self.ack)
+        return self.place(self.ack)
 
     def got(self) -> Position | None:
         """Return the place up to which it was given batches; None before the stream has begun."""
-        return self.track.position_before(self.get)
+        return self.place(self.get)
 
     def locate(self, position: Position, cursor: Cursor | None) -> int | None:
         """Return the first slot at or after a position that it holds; None when the ring is not there yet.
@@ -132,7 +183,7 @@ class Reading:
         """
         if not self.track.is_beyond(position, self.ack):
             delivered = self.delivered_to(cursor)
-            if delivered is not None and delivered.same_history(position) and position >= delivered:
+            if delivered is not None and delivered.same_history(position) and delivered.precedes(position):
                 return self.ack
         return self.track.sequence_of(position)
 
@@ -188,6 +239,8 @@ class Reading:
         self.track.add_executed(self.gtids, start, boundary + 1)
         self.durable = boundary + 1
         self.boundary = ring.slot(boundary)
+        if self.track.is_merged:
+            self._durable = self.place(self.durable)
         return True
 
     def first_wanted(self, start: int, stop: int) -> Collected:
@@ -206,7 +259,7 @@ class Reading:
 
         None if it is given something of what is before that slot, or if that is not known yet.
         """
-        if self.slots.reach(self.get, shown) != shown:
+        if self.floor is not None or self.slots.reach(self.get, shown) != shown:
             return None
         found = self.first_wanted(self.get, shown)
         if found.entries:
@@ -216,10 +269,12 @@ class Reading:
     def pass_over(self, position: Position, stop: int) -> None:
         """Count what it was given as reaching to a position, before a slot, if it wants nothing before that."""
         got = self.got()
-        if got is None or not got.same_history(position) or position <= got:
+        if got is None or not got.same_history(position) or position.precedes(got):
             return
         sequence = self.track.sequence_of(position)
-        if sequence is None or sequence > stop:
+        if sequence is None or not self.get <= sequence <= stop:
+            return
+        if self.track.is_merged and self.place(sequence) != position:  # the ring has not come there, or never will
             return
         _, entries = self.track.ring.cut(self.get, sequence, inside=True, **self.chosen())
         if not entries:
@@ -256,15 +311,14 @@ class Reading:
 
         The slot is one that it was given and has not confirmed, or the next one.
         """
-        place = self.track.ring.after(sequence - 1)
-        if place is None:
+        place, position = self.track.ring.after(sequence - 1), self.place(sequence)
+        if place is None or position is None:
             return None
         self.learn_gtids()
         gtids = {member: it.copy() for member, it in self.gtids.items()}
         start = max(self.durable, self.track.ring.first)
         self.track.add_executed(gtids, start, max(start, self.track.ring.last_boundary(start, sequence) + 1))
-        position = self.track.position(place)
-        return Cursor.at(position, str(gtids.get(self.track.member(place), "")), position)
+        return Cursor.at(position, self._executed_text(gtids, place), position)
 
     def end_of_transaction(self, sequence: int) -> tuple[int, Position] | None:
         """Return slot and place after the transaction that a slot belongs to; None when the ring has no end of it."""
@@ -278,12 +332,16 @@ class Reading:
                 low = middle
             else:
                 high = middle
-        slot = ring.slot(low)
-        return high, self.track.position((slot.source, slot.next_file, slot.next_begin, slot.next_n))
+        end = self.place(high)
+        assert end is not None  # it has slots
+        return high, end
 
     def executed_at(self, place: "Place") -> str:
-        """Return the executed set of the member that a place belongs to; empty if unknown."""
-        return str(self.gtids.get(self.track.member(place), ""))
+        """Return what was executed at the durable cursor, as it is stored; empty if unknown. ``place`` is a slot's."""
+        return self._executed_text(self.gtids, place)
+
+    def _executed_text(self, gtids: Executed, place: "Place") -> str:
+        return executed_text(gtids) if self.track.is_merged else str(gtids.get(self.track.member(place), ""))
 
     def cursor(self, before: Cursor | None) -> Cursor | None:
         """Return the durable cursor; ``before`` is that with which it began to read this ring."""
@@ -291,6 +349,8 @@ class Reading:
         if slot is None:
             return before
         place = (slot.source, slot.next_file, slot.next_begin, slot.next_n)
+        if self._durable is not None:
+            return Cursor.at(self._durable, self.executed_at(place))
         position = self.track.position(place)
         return Cursor(
             journal=self.track.ring.files[slot.file][0],
@@ -305,7 +365,7 @@ class Reading:
 
     def delivered_to(self, before: Cursor | None) -> Position | None:
         """Return the place after the last entry that it was given and has confirmed."""
-        if self.delivered is not None:
+        if self.delivered is not None and not self.track.is_merged:
             return self.track.position(self.delivered)
         return before.delivered if before is not None else None
 

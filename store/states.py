@@ -19,9 +19,8 @@ What it holds back in the meantime, its `need`, and how long it may do so, is th
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from ..protocol.cut import ONE, Executed
+from ..protocol.cut import Executed, parse_executed
 from ..protocol.errors import GoneError, SluiceError, SourceChangedError
-from ..protocol.gtid import parse_gtids
 from .cursor import Cursor
 from .reading import Reading
 from .stream import Stream
@@ -42,10 +41,11 @@ class _Waiting:
     @classmethod
     def at(cls, track: Track, resume: Cursor) -> Self:
         """Return the state of one that waits for a place in a ring."""
-        return cls(track, resume, {ONE: parse_gtids(resume.gtid)} if resume.gtid else {})
+        return cls(track, resume, parse_executed(resume.gtid))
 
     def _read(self, wanted: Wanted, sequence: int) -> Reading:
-        return Reading(self.track, wanted, sequence, self.gtids)
+        floor = self.track.floor_at(self.resume.position, sequence)
+        return Reading(self.track, wanted, sequence, self.gtids, floor)
 
 
 class Ahead(_Waiting):
@@ -190,7 +190,7 @@ class CatchingUp(_Served):
         limit = reading.track.ring.last_boundary(reading.get, reading.track.ring.next) + 1
         is_between = reading.get == reading.durable  # it has everything, and is between two transactions
         limit = limit or (reading.get if is_between else 0)
-        end = reading.track.position_before(limit) if limit or is_between else None
+        end = reading.place(limit) if limit or is_between else None
         try:
             meet = None if end is None else stream.sequence_of(end)
         except (GoneError, SourceChangedError):
@@ -231,7 +231,8 @@ class Meeting(_Served):
 
     def join(self, stream: Stream, wanted: Wanted) -> InRing:
         """Go on in the destination's ring."""
-        return InRing(Reading(stream, wanted, self.meet, self.reading.gtids))
+        floor = stream.floor_at(self.reading.place(self.limit), self.meet)
+        return InRing(Reading(stream, wanted, self.meet, self.reading.gtids, floor))
 
     def part(self) -> CatchingUp:
         """Go on with the reader, because the ring no longer keeps the slot where they met."""

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from ..protocol.cut import ONE, Executed
+from ..protocol.cut import ONE, Before, Executed, executed_text, parse_place
 from ..protocol.errors import GoneError, SourceChangedError
-from ..protocol.gtid import GtidSet, contains, parse_gtids
+from ..protocol.gtid import contains, parse_gtids
 from ..protocol.position import Position
 from .cursor import Cursor, is_later
 from .ring import Flag, Ring
@@ -43,14 +43,15 @@ class Stream(Track):
             return self.ring.next
         return max(self.ring.first, self.unlogged)  # a closed ring holds nothing, not even what waited for the log
 
-    def open(self, position: Position | None, gtids: GtidSet | None) -> None:
+    def open(self, position: Position | None, gtids: Before) -> None:
         """Say where the stream of an empty ring begins, and what was executed before; None for what is not known."""
         if self.ring.next > 0:
             return
         self._begun = position is not None
         if position is not None:
             self.begin(position)
-        self.gtids = {ONE: gtids.copy()} if gtids is not None else {}
+        executed = {} if gtids is None else gtids if isinstance(gtids, dict) else {ONE: gtids}
+        self.gtids = {member: it.copy() for member, it in executed.items()}
 
     def start(self, start: str | int | Position, unix_time: float) -> int | None:
         """Return the slot at which a new subscriber starts (`Cursors.subscribe`); None while the ring lacks it.
@@ -67,7 +68,7 @@ class Stream(Track):
                 raise GoneError("changes of that time may be older than what is stored")
             return ring.at_time(start)
         try:
-            return self.sequence_of(start if isinstance(start, Position) else Position.parse(start))
+            return self.sequence_of(start if isinstance(start, Position) else parse_place(start))
         except GoneError:
             if not self.catches_up:
                 raise
@@ -119,8 +120,7 @@ class Stream(Track):
         boundary = self.position_before(last)
         if boundary is None:
             return None
-        executed = self.executed(last).get(ONE)
-        return Cursor.at(boundary.transaction, "" if executed is None else str(executed))
+        return Cursor.at(boundary.transaction, executed_text(self.executed(last)))
 
     def sample(self) -> bytes:
         """Return the last whole transactions that are stored, as far as `kept_from` lets them stay."""
@@ -146,9 +146,9 @@ class Stream(Track):
         After a place that is ``lost``: the first one from which on any of them has the changes again. A place of
         another source or history is older than those of the present one, unless GTIDs say that the ring's is not.
         """
-        floor, executed, places = self.floor, self.gtids.get(ONE), list[Cursor | None]()
+        floor, places = self.floor, list[Cursor | None]()
         if floor is not None:
-            places.append(Cursor.at(floor, "" if executed is None else str(executed)))
+            places.append(Cursor.at(floor, executed_text(self.gtids)))
         if self.log is not None:
             places.append(self.log.start if lost is None else self.log.next_start(lost))
         found = of_source
@@ -163,7 +163,7 @@ class Stream(Track):
         if self.log is None or start is None or start.position is None or floor is None:
             return start
         if start.position.is_comparable(floor):
-            return start if start.position < floor else None
+            return None if floor.precedes(start.position) else start
         return start if self._is_after(self.log, floor) else None
 
     def _is_after(self, log: "Log", floor: Position) -> bool:
@@ -181,7 +181,7 @@ class Stream(Track):
     def is_past_end(self, place: Position | None) -> bool:
         """Whether a place comes after what the ring holds."""
         end = self.end
-        return place is not None and end is not None and end.same_history(place) and place > end
+        return place is not None and end is not None and end.same_history(place) and not place.precedes(end)
 
     def _has_executed_less(self, gtids: Executed) -> bool:
         """Whether all that was executed before the stream begins is in these sets: they miss nothing."""

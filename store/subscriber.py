@@ -190,7 +190,7 @@ class Subscriber:
         if not isinstance(state, Ahead | Behind | Starting) or stream.is_logged(state.resume):
             return None
         place, floor = state.resume.position, stream.floor
-        if place is not None and floor is not None and place.is_comparable(floor) and place > floor:
+        if place is not None and floor is not None and place.is_comparable(floor) and not place.precedes(floor):
             return None
         self.become(InRing(Reading(stream, self.wanted, stream.ring.first)))
         return state.resume
@@ -259,7 +259,7 @@ class Subscriber:
         """
         if (refusal := self.refusal) is not None:
             raise refusal
-        if to < from_:
+        if not from_.precedes(to):
             raise BadPositionError(f"the range ends at {to}, before its beginning {from_}")
         stop = self.locate(to)
         if stop is None:
@@ -334,7 +334,7 @@ class Subscriber:
         resume = None if isinstance(self.state, Served) else self.state.resume
         confirmed = resume.position if resume is not None else None
         is_ordered = confirmed is not None and position.same_history(confirmed)
-        if confirmed is not None and (is_ordered or self.given) and position <= confirmed:
+        if confirmed is not None and (is_ordered or self.given) and position.precedes(confirmed):
             return True
         if self.given:
             raise BadPositionError(f"{position} is beyond what client {self.client_id} was given: {confirmed}")
@@ -413,7 +413,8 @@ class Subscriber:
             return False
         served.reading.learn_gtids()
         # It was given nothing, so every place up to here is as good as this one.
-        position = served.track.position(place)
+        position = served.reading.place(served.reading.durable)
+        assert position is not None  # it has a name
         self._cursor = Cursor.at(position, served.reading.executed_at(place), position)
         return True
 

@@ -1,14 +1,16 @@
 """A ring as a part of the stream: its places have positions, and its tables pass a filter or not."""
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypedDict
+from typing import Final, Protocol, TypedDict, overload
 
-from ..protocol.cut import ONE, Executed
+from ..protocol.cut import ONE, Cut, Executed
 from ..protocol.errors import FilterError, GoneError, SourceChangedError
 from ..protocol.position import Position
+from .chain import last_places
 from .cursor import Cursor
+from .floor import Floor
 from .masks import Mask
 from .ring import Place, Ring
 from .verdicts import Pinned, Verdicts
@@ -62,8 +64,15 @@ class Chosen(TypedDict):
     texts: bool
 
 
+MOST_CUTS: Final = 16
+"""Slots of which a track remembers the cuts before them."""
+
+
 class Track:
-    """The part of the stream between two positions, in a ring."""
+    """The part of the stream between two positions, in a ring.
+
+    If the stream is merged, its positions are cuts. The ring holds a chain of them: each slot brings one member on.
+    """
 
     def __init__(self, ring: Ring) -> None:
         """``ring`` may be empty: then its place is unknown until `begin` or the first put."""
@@ -73,6 +82,7 @@ class Track:
         self.trouble = ""
         """Why what fills the ring of a catch-up reader cannot read for now; empty if it can."""
         self._switches: list[int] = []  # the slots from which on another source has filled the ring
+        self._cuts: dict[int, Cut] = {}  # of a merged stream: those before some slots, that before the first among them
 
     def switch(self) -> None:
         """Say that another source fills the ring from here on."""
@@ -84,7 +94,11 @@ class Track:
         return any(it >= self.ring.first for it in self._switches)
 
     def begin(self, position: Position, member: str = ONE) -> None:
-        """Say where the stream of an empty ring begins."""
+        """Say where the stream of an empty ring begins; with a cut it is a merged one."""
+        if isinstance(position, Cut):
+            self._cuts = {self.ring.next: position}
+            self.ring.begin_at(0, 0, 0, 0)
+            return
         source, file, begin, n = position.parts
         self.ring.begin_at(self.ring.sources.intern((member, source)), self.ring.files.intern(file), begin, n)
 
@@ -99,14 +113,37 @@ class Track:
         member, _ = self.ring.sources[place[0]] or (ONE, "")
         return str(member)
 
+    @property
+    def is_merged(self) -> bool:
+        """Whether it is one stream of several members."""
+        return bool(self._cuts)
+
     def position_of(self, sequence: int) -> Position:
         """Return the position of a slot."""
-        return self.position(self.ring.place(sequence))
+        return self._cut_before(sequence) if self._cuts else self.position(self.ring.place(sequence))
 
     def position_before(self, sequence: int) -> Position | None:
         """Return the position before a slot; None before the stream has begun."""
+        if self._cuts:
+            return self._cut_before(sequence)
         place = self.ring.after(sequence - 1)
         return None if place is None else self.position(place)
+
+    def _cut_before(self, sequence: int) -> Cut:
+        """Return the cut before a slot: it is looked for from the nearest one before that which is known."""
+        known = [(at, cut) for at, cut in tuple(self._cuts.items()) if at <= sequence]
+        at, cut = max(known, key=lambda it: it[0])
+        if at == sequence or self.ring.closed:
+            return cut
+        for place in last_places(self.ring, at, sequence):
+            cut = cut.advance(self.member(place), self.position(place))
+        cuts = {it: self._cuts[it] for it in sorted(self._cuts)[-MOST_CUTS:] if it >= self.ring.first}
+        self._cuts = {min(self._cuts): self._cuts[min(self._cuts)], **cuts, sequence: cut}
+        return cut
+
+    def floor_at(self, place: Position | None, sequence: int) -> Floor | None:
+        """Return the floor of a subscriber that goes on at a slot; None if the chain has its place before that."""
+        return Floor(place) if isinstance(place, Cut) and self.position_before(sequence) != place else None
 
     @property
     def floor(self) -> Position | None:
@@ -129,8 +166,14 @@ class Track:
         Raises:
             GoneError: the position is before what the ring holds.
             SourceChangedError: it belongs to another source or history.
+
+        In a merged stream that is the first slot that is not before it, the next one to be put if there is none.
         """
         start, shown = self.ring.first, self.shown  # once: another thread puts meanwhile
+        if self._cuts:
+            if not isinstance(position, Cut):
+                raise SourceChangedError(f"{position} is of a single source, and this stream is of several")
+            return start + Floor(position).start(_Chain(self, start, shown))
         floor, end = self.position_before(start), self.position_before(shown)
         if floor is None or end is None:
             return None
@@ -158,7 +201,7 @@ class Track:
         """Whether a position comes after the place before a slot. Raises SourceChangedError as `sequence_of`."""
         place = self.position_before(sequence)
         if place is None or place.same_source(position):
-            return place is None or position > place
+            return place is None or not position.precedes(place)
         try:
             found = self.sequence_of(position)
         except GoneError:
@@ -207,7 +250,33 @@ class Track:
     def free_to(self, sequence: int) -> None:
         """Free the slots before a sequence."""
         self.add_executed(self.gtids, self.ring.first, sequence)
+        if self._cuts and not self.ring.closed:
+            cut = self._cut_before(sequence)
+            self._cuts = {sequence: cut, **{at: it for at, it in self._cuts.items() if at > sequence}}
         self.ring.free_to(sequence)
+
+
+class _Chain(Sequence[Cut]):
+    """The cuts before the slots [start, stop) of a ring, and the one after them."""
+
+    def __init__(self, track: Track, start: int, stop: int) -> None:
+        self._track = track
+        self._slots = range(start, stop + 1)
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    @overload
+    def __getitem__(self, index: int) -> Cut: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Cut]: ...
+    def __getitem__(self, index: int | slice) -> Cut | Sequence[Cut]:
+        """Return the cut before a slot."""
+        if isinstance(index, slice):
+            return [self[it] for it in range(len(self))[index]]
+        found = self._track.position_before(self._slots[index])
+        assert isinstance(found, Cut)
+        return found
 
 
 class WantedSlots:

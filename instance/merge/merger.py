@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
-from ...protocol.cut import MAX_MEMBERS, NAME
 from ...protocol.errors import ConfigError
+from ...protocol.member import MAX_MEMBERS, NAME
 from .order import By, Order, State
 
 if TYPE_CHECKING:

@@ -171,6 +171,8 @@ def whole(text: Any) -> str:
 
 def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:
     """Read Canal's form of a cursor, and our keys. Raises one of `MALFORMED` if it is not a cursor."""
+    from ...protocol.cut import parse_place  # noqa: PLC0415  as in `_gtids`
+
     place = data["postion"]
     offset = int(place["position"])
     if not 0 <= offset < 1 << 63:
@@ -181,8 +183,8 @@ def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:
         timestamp=int(place.get("timestamp") or 0),
         server_id=int(place.get("serverId") or 0),
         gtid=_gtids(place.get("gtid") or ""),
-        position=Position.parse(ours["position"]) if "position" in ours else None,
-        delivered=Position.parse(ours["delivered"]) if "delivered" in ours else None,
+        position=parse_place(ours["position"]) if "position" in ours else None,
+        delivered=parse_place(ours["delivered"]) if "delivered" in ours else None,
         restart=Position.parse(ours["restart"]) if "restart" in ours else None,
     )
 
@@ -218,10 +220,10 @@ def _creation(cursor: Cursor) -> int:
 
 def _gtids(text: str) -> str:
     """The text, if it is a GTID set. What Canal writes for MariaDB may not be one; it is not needed to resume."""
-    from ...protocol.gtid import parse_gtids  # noqa: PLC0415  is compiled in part; configuration loads this module
+    from ...protocol.cut import parse_executed  # noqa: PLC0415  is compiled in part; configuration loads this module
 
     try:
-        parse_gtids(text)
+        parse_executed(text)
     except BadPositionError:
         return ""
     return text

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from ...instance.config import BatchMode, InstanceConfig
 from ...instance.serving.serving import Serving, compile_where
 from ...protocol.content import Content
+from ...protocol.cut import parse_place
 from ...protocol.errors import (
     BadParameterError,
     BadPositionError,
@@ -234,8 +235,8 @@ class Calls(Destinations):
         Returns the place after it, and raises what `Places.skip` raises, and ForbiddenError.
         """
         instance = self._admit_by_hand(destination, client_id)
-        end = instance.cursors.places.skip(client_id, Position.parse(position), now=time.monotonic(), by=by_caller())
-        if end != Position.parse(position):  # else it was a marker alone
+        end = instance.cursors.places.skip(client_id, parse_place(position), now=time.monotonic(), by=by_caller())
+        if end != parse_place(position):  # else it was a marker alone
             instance.cursors.clients.tell_owner(client_id, _moved())
         instance.wake()
         await instance.flush()
@@ -500,7 +501,7 @@ class Calls(Destinations):
             instance.cursors.ack(client_id, batch_id, now=time.monotonic(), session=session, memory=memory)
         elif position is not None and not (by_operator and batch_id is not None):
             by = by_caller() if by_operator else None
-            await self._ack_to(instance, client_id, Position.parse(position), batch_id, session, by)
+            await self._ack_to(instance, client_id, parse_place(position), batch_id, session, by)
             if by is not None:
                 instance.cursors.clients.tell_owner(client_id, _moved())
             durable = durable or by_operator
@@ -536,7 +537,7 @@ class Calls(Destinations):
                         f" ends at {end}. Roll back: the changes after the client's cursor are delivered again, with"
                         " new positions"
                     )
-                if position > end:
+                if not position.precedes(end):
                     raise BadPositionError(f"{position} is beyond the end of the source's binlog, {end}")
                 exists = True
                 continue

@@ -23,6 +23,7 @@ from ...instance.skipped import Skipped, keep, path_of
 from ...instance.source import ParserFactory
 from ...instance.status import ParserStatus, SourceStatus
 from ...instance.zones import local_time_zone
+from ...protocol.cut import parse_place
 from ...protocol.errors import (
     BadParameterError,
     ConfigError,
@@ -492,7 +493,7 @@ class Destinations:
             SourceError: the source cannot be asked.
             BadPositionError: ``at`` is not a position.
         """
-        return await self._running(destination).columns(schema, table, wanted, Position.parse(at) if at else None)
+        return await self._running(destination).columns(schema, table, wanted, parse_place(at) if at else None)
 
     async def tables(self, destination: str, wanted: str = "") -> list[str]:
         """Return the tables that the source has now and that pass, as ``schema.table``; ``wanted`` is a filter more.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ...instance.serving.serving import Serving
+from ...protocol.cut import parse_place
 from ...protocol.errors import BadPositionError, BusyError, GoneError, SourceChangedError, SourceError
 from ...protocol.position import Position
 from ...store.batch import UNMARKED, Batch, Part, Range, RangeLimits, join_parts
@@ -78,8 +79,8 @@ class Ranges(Destinations):
         """
         # Long: half of it says what the arguments mean.
         instance = self._admit(destination, client_id, "position", session)
-        begin = Position.parse(after)
-        limits = RangeLimits(Position.parse(until) if until else None, max_rows or 0, max_bytes or 0)
+        begin = _place(after)
+        limits = RangeLimits(_place(until) if until else None, max_rows or 0, max_bytes or 0)
         instance.cursors.clients.check(client_id, session)
         latest, changed = "", None
         try:
@@ -156,7 +157,7 @@ class Ranges(Destinations):
             SourceError: the source cannot be read, or too many read it already.
         """
         instance = self._admit(destination, client_id, "rows")
-        begin, end = Position.parse(from_), Position.parse(to)
+        begin, end = _place(from_), _place(to)
         transactions = not instance.config.filter_transaction_entry
         clients = instance.cursors.clients
         is_charged = instance.cursors.ranges.is_marked(client_id, begin, end)
@@ -209,7 +210,7 @@ class Ranges(Destinations):
     async def splits(self, destination: str, client_id: int, from_: str, to: str, parts: int) -> list[Part]:
         """Cut a range into at most so many parts of about equal bytes, one after the other; raises as `rows`."""
         instance = self._admit(destination, client_id, "splits")
-        begin, end = Position.parse(from_), Position.parse(to)
+        begin, end = _place(from_), _place(to)
         transactions = not instance.config.filter_transaction_entry
         ranges = instance.cursors.ranges
         split = functools.partial(ranges.split, client_id, begin, end, parts, transactions=transactions)
@@ -272,3 +273,11 @@ class Ranges(Destinations):
                 return None
             await instance.wait(min(remaining, 1.0))
             instance.check_running()
+
+
+def _place(text: str) -> Position:
+    """Read a place that a range begins or ends at. Raises BadPositionError; also for one of a group, so far."""
+    position = parse_place(text)
+    if position.is_merged:
+        raise BadPositionError("a group has no ranges yet: get batches, and ack them")
+    return position

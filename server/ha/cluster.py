@@ -827,5 +827,5 @@ def _last(starts: Sequence[Cursor | None]) -> str:
 def _has_passed(one: Cursor, other: Cursor) -> bool:
     """Whether a place is not before another one, which may be of another source: then GTIDs say so."""
     if one.position is not None and other.position is not None and one.position.is_comparable(other.position):
-        return one.position >= other.position
+        return other.position.precedes(one.position)
     return has_executed(one.gtid, other.gtid)

@@ -145,4 +145,6 @@ def _compared(saved: Saved, present: Sequence[StoredClient]) -> list[Candidate]:
 
 def _is_ahead(cursor: Cursor, other: Cursor) -> bool:
     """Whether a place is the other one or after it."""
+    if cursor.position is not None and other.position is not None:
+        return cursor.position.same_history(other.position) and other.position.precedes(cursor.position)
     return same_history(cursor, other) and cursor.order >= other.order

@@ -7,16 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.protocol.cut import (
-    MAX_MEMBERS,
     ONE,
     Cut,
     Executed,
     executed_at,
     executed_text,
     parse_executed,
+    parse_place,
 )
 from sluice.protocol.errors import BadPositionError, SourceChangedError
 from sluice.protocol.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtids
+from sluice.protocol.member import MAX_MEMBERS
 from sluice.protocol.position import Position
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -97,9 +98,9 @@ def test_cuts_of_which_each_is_further_in_one_member_have_no_order() -> None:
     assert not one.precedes(two)
     assert not two.precedes(one)
     with pytest.raises(TypeError):
-        min(one, two)  # type: ignore[call-overload]
+        min(one, two)
     with pytest.raises(TypeError):
-        _ = one < two  # type: ignore[operator]
+        _ = one < two
 
 
 def test_a_member_that_is_absent_is_before_its_start() -> None:
@@ -257,3 +258,14 @@ def test_gtids_go_with_the_places_of_their_members() -> None:
     sides = [(one, first), (two, second)]
     assert executed_at(one.join(two), sides) == {"a": second["a"], "b": first["b"], "c": second["c"]}
     assert executed_at(one.meet(two), sides) == {"a": first["a"]}
+
+
+def test_the_text_of_any_place_is_read() -> None:
+    assert parse_place(ONE_TEXT) == Position.parse(ONE_TEXT)
+    assert not parse_place(ONE_TEXT).is_merged
+    text = f"one/{ONE_TEXT},other/7/b.000001@1:4:0"
+    found = parse_place(text)
+    assert found == Cut.parse(text)
+    assert found.is_merged
+    with pytest.raises(BadPositionError):
+        parse_place(f"one//{ONE_TEXT}")

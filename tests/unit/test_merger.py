@@ -6,8 +6,8 @@ import pytest
 
 from sluice.instance.merge.merger import MemberOptions, MemberState, Merger, Ordering
 from sluice.instance.merge.order import By, Mark
-from sluice.protocol.cut import MAX_MEMBERS
 from sluice.protocol.errors import ConfigError, SourceError
+from sluice.protocol.member import MAX_MEMBERS
 from tests.merge_model import Slice, slices
 
 MS, SECOND = 1000, 1_000_000

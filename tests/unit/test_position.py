@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice.protocol.cut import Cut
 from sluice.protocol.errors import BadPositionError, SourceChangedError
 from sluice.protocol.position import Position
 
@@ -65,6 +66,23 @@ def test_other_text_is_refused(text: str) -> None:
 def test_a_file_has_a_plain_name_with_a_number(file: str) -> None:
     with pytest.raises(BadPositionError):
         Position.parse(f"7/{file}@1:4:0")
+
+
+def test_a_place_precedes_itself_and_those_after_it() -> None:
+    one, other = Position("7", "b.1", 1, 4, 0), Position("7", "b.1", 1, 4, 2)
+    assert one.precedes(one)
+    assert one.precedes(other)
+    assert not other.precedes(one)
+    assert one.meet(other) == other.meet(one) == one
+    assert one.join(other) == other.join(one) == other
+    with pytest.raises(SourceChangedError):
+        one.precedes(Cut({"a": other}))
+    with pytest.raises(SourceChangedError):
+        Cut({"a": other}).precedes(one)
+    with pytest.raises(SourceChangedError):
+        _ = Cut({"a": other}) > one
+    with pytest.raises(SourceChangedError):
+        _ = one >= Cut({"a": other})
 
 
 def test_files_are_ordered_by_number_not_by_text() -> None:

@@ -1,0 +1,8 @@
+"""The members of a merged stream: what they can be called, and how many there can be."""
+
+from typing import Final
+
+MAX_MEMBERS: Final = 64
+"""Of a merged stream, those that have left it included: their places stay."""
+NAME: Final = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+"""What the name of a member looks like, as a regular expression."""

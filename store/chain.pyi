@@ -1,0 +1,6 @@
+from .ring import Place, Ring
+
+def last_places(ring: Ring, start: int, stop: int) -> list[Place]: ...
+def run(
+    ring: Ring, start: int, stop: int, limits: list[tuple[int, int, int, int]], ranks: list[int]
+) -> tuple[bool, int]: ...

@@ -1,0 +1,231 @@
+"""A merged stream: its ring holds a chain of cuts, and a client goes on although another server merges otherwise."""
+
+from collections import Counter
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.protocol.cut import Cut, parse_place
+from sluice.protocol.errors import BadPositionError, GoneError, SourceChangedError
+from sluice.protocol.gtid import MariadbGtidSet
+from sluice.protocol.position import Position
+from sluice.store.batch import Batch
+from sluice.store.cursor import Cursor, StoredClient, starts
+from sluice.store.cursors import Cursors
+from sluice.store.ring import Ring
+from tests.stream import STEP, Stream, entries
+
+CLIENT, OTHER = 1001, 1002
+MEMBERS = "abc"
+EVENTS = 3  # of a transaction
+
+
+class Merged:
+    """A server that has merged the transactions of some members in an order; each is numbered in its member."""
+
+    def __init__(self, begin: Cut | None = None, size: int = 256, epoch: int = 1) -> None:
+        self.ring = Ring(size)
+        self.begin = begin or Cut({it: Stream(Ring(), member=it, name=f"of-{it}").position(0) for it in MEMBERS})
+        self.cursors = Cursors(self.ring, epoch=epoch, compile_filter=lambda _: None)
+        done = {it: (place.begin - 4) // STEP for it, place in self.begin.places.items()}
+        self.members = {it: Stream(self.ring, done.get(it, 0), it, f"of-{it}") for it in MEMBERS}
+        self.cursors.begin(self.begin, {it: MariadbGtidSet() for it in MEMBERS})
+
+    def put(self, order: str) -> None:
+        for name in order:
+            member = self.members[name]
+            member.transaction(f"{name}{member.events // EVENTS}".encode())
+            member.put()
+            self.cursors.advance(0)
+
+    def get(self, client: int = CLIENT, most: int = 0) -> Batch | None:
+        return self.cursors.get(client, now=0, max_entries=most)
+
+    def take(self, client: int = CLIENT, batches: int = 1000, most: int = 4) -> list[str]:
+        """Take and ack batches; the rows that came."""
+        found = []
+        for _ in range(batches):
+            batch = self.get(client, most)
+            if batch is None:
+                break
+            found += rows(batch)
+            self.cursors.ack(client, batch.batch_id, now=0)
+        return found
+
+    def stored(self, client: int = CLIENT) -> StoredClient:
+        return next(it for it in self.cursors.clients.stored() if it.client_id == client)
+
+
+def rows(batch: Batch) -> list[str]:
+    return [it.decode() for it in entries(batch.slices) if it not in (b"begin", b"end")]
+
+
+def cut(**places: int) -> Cut:
+    """The cut after so many transactions of each member."""
+    return Cut({it: Stream(Ring(), name=f"of-{it}").position(number * EVENTS) for it, number in places.items()})
+
+
+def place(client: StoredClient) -> Position | None:
+    return client.cursor.position if client.cursor is not None else None
+
+
+def test_each_slot_brings_one_member_on() -> None:
+    server = Merged()
+    server.cursors.subscribe(CLIENT, now=0)
+    server.put("abba")
+    ends = [server.cursors.position_before(EVENTS * it) for it in range(5)]
+    assert ends == [cut(a=0, b=0, c=0), cut(a=1, b=0, c=0), cut(a=1, b=1, c=0), cut(a=1, b=2, c=0), cut(a=2, b=2, c=0)]
+    batch = server.get()
+    assert batch is not None
+    assert rows(batch) == ["a0", "b0", "b1", "a1"]
+    assert (batch.from_, batch.to) == (str(ends[0]), str(ends[4]))
+
+
+def test_what_is_freed_is_remembered_of_a_member_that_brings_nothing_more() -> None:
+    server = Merged(size=16)
+    server.cursors.subscribe(CLIENT, now=0)
+    server.put("c")
+    for _ in range(20):
+        server.put("a")
+        assert server.take() != []
+    assert server.ring.first > EVENTS
+    assert place(server.stored()) == cut(a=20, b=0, c=1)
+    assert server.stored().cursor.gtid == "a=0-101-20;c=0-101-1"  # type: ignore[union-attr]
+
+
+def test_a_member_that_joins_later_is_in_the_cuts_from_its_first_place_on() -> None:
+    server = Merged(cut(a=0, b=0))
+    server.cursors.subscribe(CLIENT, now=0)
+    server.put("ab")
+    assert server.cursors.position_before(server.ring.next) == cut(a=1, b=1)
+    server.put("c")
+    assert server.cursors.position_before(server.ring.next) == cut(a=1, b=1, c=1)
+
+
+orders = st.text(MEMBERS, min_size=1, max_size=24)
+
+
+@given(orders, st.randoms(use_true_random=False), st.integers(0, 12), st.integers(1, 7), st.booleans())
+def test_a_client_goes_on_although_another_server_merges_in_another_order(
+    order: str, random: object, batches: int, most: int, shared: bool
+) -> None:
+    """With another client that is at the beginning, the stream begins before the place of the client."""
+    first = Merged()
+    first.cursors.subscribe(CLIENT, now=0)
+    first.cursors.subscribe(OTHER, now=0)
+    first.put(order)
+    taken = first.take(batches=batches, most=most)
+    stored = first.stored()
+    here = place(stored)
+    assert isinstance(here, Cut)
+
+    again = [*order]
+    random.shuffle(again)  # type: ignore[attr-defined]
+    begin = first.begin if shared else here
+    left = Counter(order) if shared else Counter(order) - Counter({it: _done(here, it) for it in MEMBERS})
+    second = Merged(begin, epoch=2)
+    second.cursors.restore(stored, 0)
+    rest = [it for it, number in zip(again, count(), strict=False) if _take(left, it) or number < 0]
+    second.put("".join(rest))
+    got = second.take(most=most)
+    end = Counter(order)
+    for name in MEMBERS:
+        mine = [int(it[1:]) for it in got if it[0] == name]
+        assert mine == list(range(_done(here, name), end[name]))  # nothing twice, nothing lost, in the member's order
+    assert len(taken) >= sum(_done(here, it) for it in MEMBERS)
+    assert place(second.stored()) == cut(**{it: end[it] for it in MEMBERS})
+
+
+def _done(at: Cut, name: str) -> int:
+    return (at.places[name].begin - 4) // STEP // EVENTS
+
+
+def _take(left: Counter[str], name: str) -> bool:
+    left[name] -= 1
+    return left[name] >= 0
+
+
+def test_the_place_of_a_client_has_what_it_brought_and_what_it_was_given() -> None:
+    server = Merged(cut(a=0, b=0, c=0))
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=0, b=2, c=0))), 0)
+    server.put("ab")
+    batch = server.get()
+    assert batch is not None
+    assert rows(batch) == ["a0"]
+    assert batch.to == str(cut(a=1, b=2, c=0))
+    server.cursors.ack(CLIENT, batch.batch_id, now=0)
+    assert server.get() is None
+    assert place(server.stored()) == cut(a=1, b=2, c=0)
+    server.put("bb")
+    assert server.take() == ["b2"]
+
+
+def test_slots_that_a_client_has_do_not_hold_the_ring_back() -> None:
+    server = Merged(cut(a=0, b=0, c=0), size=32)
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=0, b=30, c=0))), 0)
+    for _ in range(30):
+        server.put("b")
+    assert server.ring.first > 0
+    assert server.get() is None
+    server.put("ab")
+    assert server.take() == ["a0", "b30"]
+
+
+def test_a_batch_may_be_acked_by_its_place_and_no_other_cut_is_one() -> None:
+    server = Merged()
+    server.cursors.subscribe(CLIENT, now=0)
+    server.put("abab")
+    batch = server.get()
+    assert batch is not None
+    with pytest.raises(BadPositionError, match="order"):
+        server.cursors.ack_to(CLIENT, cut(a=0, b=1, c=0), now=0)
+    with pytest.raises(BadPositionError, match="beyond"):
+        server.cursors.ack_to(CLIENT, cut(a=3, b=1, c=0), now=0)
+    assert server.cursors.ack_to(CLIENT, cut(a=1, b=1, c=0), now=0)
+    assert place(server.stored()) == cut(a=1, b=1, c=0)
+    assert server.cursors.ack_to(CLIENT, parse_place(batch.to), now=0)
+    assert server.cursors.ack_to(CLIENT, cut(a=1, b=1, c=0), now=0), "it is confirmed already"
+    assert place(server.stored()) == cut(a=2, b=2, c=0)
+
+
+def test_a_client_before_the_chain_in_one_member_is_gone() -> None:
+    server = Merged(cut(a=1, b=0, c=0))
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=0, b=5, c=0))), 0)
+    server.put("a")
+    with pytest.raises(GoneError, match="no longer stored"):
+        server.get()
+
+
+def test_a_place_of_a_single_source_is_none_of_a_merged_stream() -> None:
+    server = Merged()
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=1).places["a"])), 0)
+    server.put("a")
+    with pytest.raises(SourceChangedError, match="several"):
+        server.get()
+
+
+def test_a_merged_stream_begins_at_the_meet_of_all_cursors() -> None:
+    cursors = [Cursor.at(cut(a=3, b=1)), Cursor.at(cut(a=1, b=2)), Cursor.at(cut(a=2, b=2))]
+    first, *rest = starts(cursors, None)
+    assert first == Cursor.at(cut(a=1, b=1))
+    assert {str(it.position) for it in rest if it is not None} == {str(it.position) for it in cursors}
+
+
+def test_a_client_that_a_reader_serves_joins_the_ring_although_that_merged_otherwise() -> None:
+    server = Merged(cut(a=2, b=2, c=0))
+    reader = Merged(cut(a=0, b=0, c=0))
+    server.cursors.track.catches_up = True
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=1, b=0, c=0))), 0)
+    server.put("abc")  # a2 b2 c0
+    assert server.get() is None
+    server.cursors.readers.start(CLIENT, reader.cursors.track)
+    reader.put("abbac")
+    server.cursors.advance(0)
+    got = server.take()
+    server.put("cb")
+    got += server.take()
+    assert sorted(got) == ["a1", "a2", "b0", "b1", "b2", "b3", "c0", "c1"]
+    assert server.cursors.status(CLIENT).state == "attached"
+    assert place(server.stored()) == cut(a=3, b=4, c=2)

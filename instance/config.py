@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, PrivateAttr, SecretStr, mo
 
 from ..protocol.errors import ConfigError, FilterError
 from ..store.allowance import LARGEST, Limits
+from ..store.cursor import Cursor
 from ..store.patience import LOGGED
 from .conditions.masks import Masks
 from .meta import MetaKind
@@ -372,6 +373,15 @@ class InstanceConfig(Settings):
         copy = self.model_copy()
         copy._main = main  # noqa: SLF001  of its own class
         return copy
+
+    def adopt(self, cursor: Cursor) -> Cursor:
+        """Return the stored place of a client as one of this source. Raises ConfigError if it cannot be one."""
+        if cursor.position is not None and cursor.position.is_merged:
+            raise ConfigError(
+                f"a client is at {cursor.position}, a place of a group, and {self.destination} is none: make a"
+                " destination of another name, or configure the group again"
+            )
+        return cursor
 
     @property
     def address(self) -> tuple[str, int]:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+from ..protocol.cut import Before
 from ..protocol.errors import GoneError, PurgedError, ReshapedError, SluiceError, SourceChangedError
-from ..protocol.gtid import GtidSet, Transactions
+from ..protocol.gtid import Transactions
 from ..protocol.position import Position
 from ..store.cursor import Cursor
 from ..store.ring import Ring
@@ -74,7 +75,7 @@ class FeedFactory(Protocol):
         ring: Ring,
         *,
         start: Cursor,
-        on_begin: Callable[[Position | None, GtidSet | None], None],
+        on_begin: Callable[[Position | None, Before], None],
         on_state: Callable[[str, str], None],
         stop: Position | None = None,
     ) -> Feed:
@@ -160,6 +161,21 @@ class Parser(Feed, Protocol):
 
     def refilter(self, table_filter: TableFilter) -> None:
         """Use another filter, from the next statement that arrives."""
+
+
+class MemberParser(Parser, Protocol):
+    """A parser that reads a member of a group."""
+
+    heartbeat: float
+    """Seconds without a change after which the source is asked to say that it has none; 0: a while."""
+    on_caught_up: Callable[[], None]
+    """Called in its thread when everything is put that the source had, and again as often as `heartbeat`."""
+
+    def clock(self) -> float | None:
+        """Ask the source by how many seconds its clock is ahead of ours; None if it has no clock of its own.
+
+        Any thread may ask, and may have to wait. Raises SourceError.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +359,7 @@ class ParserFactory(Protocol):
         *,
         start: Cursor | None,
         later: Sequence[Cursor | None] = (),
-        on_begin: Callable[[Position | None, GtidSet | None], None],
+        on_begin: Callable[[Position | None, Before], None],
         on_state: Callable[[str, str], None],
         epoch: int = 0,
         stop: Position | None = None,

@@ -4,6 +4,28 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """Where a member of a group stands."""
+
+    name: str
+    state: str
+    """``merged``; ``joining``: the others do not wait for it yet; ``passed``: nor any more, because it is silent;
+    ``left``: its source has ended."""
+    error: str
+    """Why it cannot be read at present; empty if it can."""
+    transactions: int
+    """That are read and wait for their turn."""
+    bytes: int
+    """Of them."""
+    late: int
+    """Transactions that came after one of another member that is younger."""
+    silent: float
+    """Seconds since it last brought anything, a heartbeat too."""
+    holds: bool
+    """What the others have brought waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
 class ParserStatus:
     """How far a parser is, and what it has done since its start."""
 
@@ -27,6 +49,8 @@ class ParserStatus:
     """Seconds for which nothing has come from the source, once it should have sent a heartbeat twice; else 0."""
     history: str = ""
     """Why the history of tables cannot be used at present; empty if it can, or is not needed."""
+    members: tuple[MemberStatus, ...] = ()
+    """Of a group."""
     gtid_in_part: tuple[int, int] | None = None
     """The GTID of the transaction of which a part had been put when reading ended, None if there is none: the number of
     its source in the ring, and its own."""

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from ..protocol import props
 from ..protocol.canal import entry_pb2 as pb
 from ..protocol.canal.packet_pb2 import Messages
+from ..protocol.cut import Before
 from ..protocol.errors import ConfigError, GoneError, PurgedError, SourceChangedError, SourceError
-from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from ..store.cursor import Cursor
 from ..store.log.errors import DamagedLogError, LogError
@@ -265,7 +265,7 @@ class Again:
         self._ring.close()
         self._parser.join(PATIENCE)
 
-    def _begin(self, position: Position | None, gtids: GtidSet | None) -> None:
+    def _begin(self, position: Position | None, gtids: Before) -> None:
         del gtids
         if position is not None:
             self._track.begin(position)

@@ -13,6 +13,8 @@ MARKERS: Final = (QUARANTINE, GAP)
 SHAPE: Final = "sluice.shape"
 """Of Header.props: the entry is a marker where the configuration of what shapes entries has changed; the value says
 what. Nothing is missing there."""
+MEMBER: Final = "sluice.member"
+"""Of Header.props of every entry of a group; the value is the name of the member that it came from."""
 XA: Final = "sluice.xa"
 """Of Header.props of every entry of an XA transaction; the value is the text of a `sluice.protocol.xa.Xa`."""
 LATE: Final = "sluice.late"

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from sluice.instance.config import InstanceConfig
 from sluice.instance.sources.files.config import FilesConfig
 from sluice.instance.sources.files.parser import FilesParser
 from sluice.instance.sources.mysql.config import MysqlConfig
@@ -55,7 +56,7 @@ def cursor(position: Position, gtid: str = "") -> Cursor:
 
 
 @asynccontextmanager
-async def embedded(configuration: MysqlConfig | FilesConfig) -> AsyncIterator[EmbeddedServer]:
+async def embedded(configuration: InstanceConfig) -> AsyncIterator[EmbeddedServer]:
     """Serve this destination while the block lasts."""
     server = EmbeddedServer(lambda _: configuration, make_parser)
     await server.start(configuration.destination)
@@ -66,7 +67,7 @@ async def embedded(configuration: MysqlConfig | FilesConfig) -> AsyncIterator[Em
 
 
 @asynccontextmanager
-async def followed(configuration: MysqlConfig | FilesConfig, client: int = 1001) -> AsyncIterator[EmbeddedServer]:
+async def followed(configuration: InstanceConfig, client: int = 1001) -> AsyncIterator[EmbeddedServer]:
     """Serve this destination while the block lasts, with a client that is to have all that is written in it."""
     async with embedded(configuration) as server:
         await server.subscribe(configuration.destination, client)

@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 
+from ...protocol.cut import Before
 from ...protocol.errors import DestinationStoppedError, SluiceError, SourceError
-from ...protocol.gtid import GtidSet
 from ...protocol.position import Position
 from ...store.batch import Range, RangeLimits
 from ...store.cursor import Cursor
@@ -69,7 +69,7 @@ class Reader:
         """Wait until it has ended."""
         self._feed.join(timeout)
 
-    def _begin(self, position: Position | None, gtids: GtidSet | None) -> None:
+    def _begin(self, position: Position | None, gtids: Before) -> None:
         del gtids
         if position is not None:
             self.track.begin(position)

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
+from ...protocol.cut import Before
 from ...protocol.errors import NotStoredError, PurgedError, SluiceError
-from ...protocol.gtid import GtidSet
 from ...protocol.position import Position
 from ...store.batch import LateRows
 from ...store.commits import Commits
@@ -187,7 +187,7 @@ class Instance(Main):
                 self._notified.set()
                 loop.call_soon_threadsafe(in_loop, self._advance)
 
-        def on_begin(position: Position | None, gtids: GtidSet | None) -> None:
+        def on_begin(position: Position | None, gtids: Before) -> None:
             read = cursors.position_before(ring.next) if ring.next else None
             cursors.begin(position, gtids)
             if parser.refused:

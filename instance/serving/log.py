@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
-from ...protocol.cut import ONE
+from ...protocol.cut import ONE, Before
 from ...protocol.errors import ConfigError, GoneError, SluiceError, SourceChangedError
-from ...protocol.gtid import GtidSet, has_executed
+from ...protocol.gtid import has_executed
 from ...protocol.position import Position
 from ...store.cursor import Cursor
 from ...store.cursors import Cursors
@@ -266,7 +266,7 @@ class LogReader:
         ring: Ring,
         *,
         start: Cursor,
-        on_begin: Callable[[Position | None, GtidSet | None], None],
+        on_begin: Callable[[Position | None, Before], None],
         on_state: Callable[[str, str], None],
     ) -> None:
         """``make_feed`` makes what reads the source."""
@@ -406,7 +406,7 @@ class LogReader:
             writer,
         )
 
-    def _begin(self, position: Position | None, gtids: GtidSet | None = None) -> None:
+    def _begin(self, position: Position | None, gtids: Before = None) -> None:
         if not self._begun:
             self._begun = True
             self._on_begin(position, gtids)

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from ...protocol.cut import Before
 from ...protocol.errors import (
     BadParameterError,
     BadPositionError,
@@ -28,7 +29,6 @@ from ...protocol.errors import (
     SluiceError,
     SourceChangedError,
 )
-from ...protocol.gtid import GtidSet
 from ...protocol.position import Position
 from ...store.commits import Commits
 from ...store.cursor import Changes, Cursor, StoredClient, is_later
@@ -133,6 +133,7 @@ class Serving(ABC):
         self._writing: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self._stored: Sequence[StoredClient] = ()
+        self._adopted: set[int] = set()
         """The clients with which it begins next, and the rows that they are to be given late."""
         self._late: Sequence[LateRows] = ()
         self.owner_sessions: dict[int, str] = {}
@@ -266,7 +267,14 @@ class Serving(ABC):
     # --- clients ------------------------------------------------------------------------------------------------------
 
     async def _load(self, clients: Sequence[StoredClient]) -> None:
-        """Get ready to begin with clients as they are stored."""
+        """Get ready to begin with clients as they are stored. Raises ConfigError for places of another kind of source.
+
+        Places that the source adopts are stored again.
+        """
+        adopt = self.config.main.adopt
+        cursors = {it.client_id: adopt(it.cursor) for it in clients if it.cursor is not None}
+        self._adopted = {it.client_id for it in clients if cursors.get(it.client_id) != it.cursor}
+        clients = [replace(it, cursor=cursors[it.client_id]) if it.client_id in self._adopted else it for it in clients]
         for client in clients:
             if client.where:
                 with contextlib.suppress(FilterError):  # said when the client is restored
@@ -290,6 +298,7 @@ class Serving(ABC):
             except FilterError as error:
                 logger.error("%s", error, extra={"destination": self.config.destination})  # noqa: TRY400  says all
         now = time.monotonic()
+        self.cursors.clients.unstored |= self._adopted
         for client in clients:
             self.cursors.restore(client, now, self.owner_sessions.get(client.client_id) if client.output else None)
             status = self.cursors.status(client.client_id)
@@ -589,14 +598,14 @@ class Serving(ABC):
         if (
             before is not None
             and before.same_source(end)
-            and not (before.same_history(end) and before.transaction <= end)
+            and not (before.same_history(end) and before.transaction.precedes(end))
         ):
             raise SourceChangedError(
                 f"the source's binlog ends at {end}, and it was read up to {before}: it was reset, restored, or is"
                 " another server"
             )
         read = self.cursors.position_before(self.ring.next)
-        return read if read is not None and read.same_history(end) and read > end else end
+        return read.join(end) if read is not None and read.same_history(end) else end
 
     async def find_start(self, start: str | int, client_id: int | None = None) -> str | int | Cursor:
         """Return where a client begins, as `Cursors.subscribe` takes it.
@@ -648,7 +657,7 @@ class Serving(ABC):
                 oldest = (await self._oldest()).position
         except (SluiceError, TimeoutError):
             return False
-        return oldest is not None and oldest.is_comparable(cursor.position) and oldest <= cursor.position
+        return oldest is not None and oldest.is_comparable(cursor.position) and oldest.precedes(cursor.position)
 
     async def check_earliest(self, client_id: int) -> None:
         """Make sure that a client that has lost its place goes on at the earliest change that is there to have.
@@ -664,7 +673,7 @@ class Serving(ABC):
         earliest = cursors.track.floor if logged is None else logged.position
         oldest = (await self._oldest(client_id)).position
         assert oldest is not None, "a place of the stream"
-        if earliest is not None and oldest.is_comparable(earliest) and oldest >= earliest:
+        if earliest is not None and oldest.is_comparable(earliest) and earliest.precedes(oldest):
             return
         choices = "Seek `oldest` to get all that is left, or that position or `latest` to pass over it"
         if client_id not in cursors.clients.ids:
@@ -788,7 +797,7 @@ class Serving(ABC):
         ring: Ring,
         *,
         start: Cursor,
-        on_begin: Callable[[Position | None, GtidSet | None], None],
+        on_begin: Callable[[Position | None, Before], None],
         on_state: Callable[[str, str], None],
         stop: Position | None = None,
     ) -> Feed:

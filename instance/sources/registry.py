@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
+from ...protocol.cut import Before
 from ...protocol.errors import ConfigError
-from ...protocol.gtid import GtidSet
 from ...protocol.position import Position
 from ...store.cursor import Cursor
 from ...store.ring import Ring
@@ -14,6 +14,9 @@ from ..config import InstanceConfig
 from .files.config import FilesConfig
 from .files.examination import FilesExamination
 from .files.parser import FilesParser
+from .group.config import GroupConfig
+from .group.examination import GroupExamination
+from .group.parser import GroupParser, MakeMember
 from .kafka.config import KafkaConfig
 from .mysql.config import MysqlConfig
 from .mysql.examination import Examination
@@ -50,12 +53,14 @@ PARSERS: Final[Mapping[type[InstanceConfig], Callable[..., source.Parser]]] = {
     FilesConfig: FilesParser,
     KafkaConfig: _of_kafka("parser", "KafkaParser"),
     PluginConfig: PluginParser,
+    GroupConfig: lambda *given, **more: GroupParser(cast("MakeMember", make_parser), *given, **more),
 }
 EXAMINATIONS: Final[Mapping[type[InstanceConfig], Callable[[Any], source.Examination]]] = {
     MysqlConfig: Examination,
     FilesConfig: FilesExamination,
     KafkaConfig: _of_kafka("examination", "KafkaExamination"),
     PluginConfig: PluginExamination,
+    GroupConfig: lambda config: GroupExamination(examine, config),
 }
 ARCHIVES: Final[Mapping[type[InstanceConfig], Callable[[Any], source.SchemaArchive]]] = {
     MysqlConfig: Archive,
@@ -69,18 +74,13 @@ def make_parser(
     *,
     start: Cursor | None,
     later: Sequence[Cursor | None] = (),
-    on_begin: Callable[[Position | None, GtidSet | None], None],
+    on_begin: Callable[[Position | None, Before], None],
     on_state: Callable[[str, str], None],
     epoch: int = 0,
     stop: Position | None = None,
 ) -> source.Parser:
-    """Make the parser of a destination: see `sluice.instance.source.ParserFactory`.
-
-    Raises ConfigError when its kind cannot be read.
-    """
-    make = PARSERS.get(_kind(config))
-    if make is None:
-        raise ConfigError(f"{config.destination}: {config.source_title} cannot be read yet: it is not complete")
+    """Make the parser of a destination: see `sluice.instance.source.ParserFactory`."""
+    make = PARSERS[_kind(config)]
     return make(config, ring, start=start, later=later, on_begin=on_begin, on_state=on_state, epoch=epoch, stop=stop)
 
 

@@ -36,6 +36,10 @@ class ParserThread(ABC):
 
         An error is a PurgedError or a SourceChangedError. For a single place only `failure` may say so.
         """
+        self.heartbeat = 0.0
+        """See `sluice.instance.source.MemberParser`."""
+        self.on_caught_up: Callable[[], None] = _ignore
+        """See `sluice.instance.source.MemberParser`."""
         self._destination = destination
         self._places = places
         self._on_state = on_state
@@ -43,6 +47,10 @@ class ParserThread(ABC):
         self._stopping = threading.Event()
         self._hurry = threading.Event()  # no wait before the next attempt
         self._thread = threading.Thread(target=self._run, name=f"parser {destination}", daemon=True)
+
+    def clock(self) -> float | None:
+        """See `sluice.instance.source.MemberParser.clock`."""
+        return None
 
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """Begin at the first of these places that the source has, at once, unless it has begun; any thread may ask."""
@@ -118,3 +126,7 @@ class ParserThread(ABC):
             self._state = (state, text)
             if self._on_state is not None:
                 self._on_state(state, text)
+
+
+def _ignore() -> None:
+    """Do nothing."""

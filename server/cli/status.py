@@ -101,6 +101,12 @@ def _show_parser(out: Console, source: dict[str, Any]) -> None:
     future = source["futureRows"]
     doubt = f", {counted(future, 'row')} read with columns that may be younger than they are" if future else ""
     out.print(f"  parser {reading}, {counted(source['transactions'], 'transaction')}{again}{lost}{doubt}")
+    for it in source["members"]:
+        waits = f", {counted(it['transactions'], 'transaction')} waiting" if it["transactions"] else ""
+        late = f", {it['late']} late" if it["late"] else ""
+        holds = ", the others wait for it" if it["holds"] else ""
+        error = f": {it['error']}" if it["error"] else ""
+        out.print(Text(f"  member {it['name']}  {it['state']}{error}{waits}{late}{holds}"))
     if source["openXa"]:
         out.print(Text(f"  XA     open since {source['openXa']}: XA RECOVER at the source lists it"))
 

@@ -130,6 +130,22 @@ class ClientView(View):
         )
 
 
+class MemberView(View):
+    """Where a member of a group stands."""
+
+    name: str
+    state: str = Field(
+        description="`merged`; `joining`: the others do not wait for it yet; `passed`: nor any more, because it is"
+        " silent; `left`: its source has ended."
+    )
+    error: str = Field(description="Why it cannot be read at present; empty if it can.")
+    transactions: int = Field(description="That are read and wait for their turn.")
+    bytes: int = Field(description="Of them.")
+    late: int = Field(description="Transactions that came after a younger one of another member.")
+    silent: float = Field(description="Seconds since it last brought anything, a heartbeat too.")
+    holds: bool = Field(description="Whether what the others have brought waits for it.")
+
+
 class ParserView(View):
     """How far the parser is, and what it has done since the start."""
 
@@ -156,6 +172,7 @@ class ParserView(View):
         description="Where the oldest XA transaction was prepared that has not ended yet: from there on the source is"
         " still needed. Empty if none is known."
     )
+    members: list[MemberView] = Field(description="Of several sources in one stream; else empty.")
 
 
 class MoveView(View):

@@ -64,6 +64,8 @@ def read_outputs(lookup: Lookup, instance: InstanceConfig, folder: Path, *, queu
     if queue and CANALS not in names:
         names.insert(0, CANALS)
     outputs = [_read(lookup, name, instance, folder, queue=queue, shared=shared) for name in names]
+    if instance.main.source == "group":
+        return [replace(it, mistake=f"output {it.name}: a group cannot have outputs yet, remove it") for it in outputs]
     clients: dict[int, str] = {}
     for number, it in enumerate(outputs):
         client_id = it.settings.client_id

@@ -258,7 +258,9 @@ class Delivery:
                 except SourceChangedError as error:
                     raise self._elsewhere(position, cursor) from error
         elif cursor is None or cursor.position is None or cursor.position.same_history(position):
-            if cursor is None or cursor.order < position.order:
+            here = None if cursor is None else cursor.position
+            is_behind = cursor is None or cursor.order < position.order if here is None else not position.precedes(here)
+            if is_behind:
                 await self._ack_to(place)
         elif not _has_executed(cursor, place):
             if not has_executed(place.gtids, cursor.gtid):
@@ -483,4 +485,4 @@ def _has_executed(cursor: Cursor, place: Place) -> bool:
 def _follows(batch: Batch, last: Batch) -> bool:
     """Whether a batch goes on where the one before has ended: nothing comes twice, also at another source."""
     begin, end = Position.parse(batch.from_), Position.parse(last.to)
-    return begin >= end if begin.same_history(end) else end == end.transaction
+    return end.precedes(begin) if begin.same_history(end) else end == end.transaction

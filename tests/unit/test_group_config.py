@@ -7,9 +7,12 @@ import pytest
 from sluice.instance.sources.files.config import FilesConfig
 from sluice.instance.sources.group.config import GroupConfig
 from sluice.instance.sources.mysql.config import MysqlConfig
+from sluice.protocol.cut import Cut
 from sluice.protocol.errors import ConfigError
+from sluice.protocol.position import Position
 from sluice.server.config import Configuration
 from sluice.server.config.warnings import find_warnings
+from sluice.store.cursor import Cursor
 
 GROUP = """
 sluice.instance.source = group
@@ -75,6 +78,8 @@ def test_a_member_can_be_of_another_kind(tmp_path: Path) -> None:
         ("sluice.group.a.sluice.instance.source = group", "'mysql'"),
         ("sluice.group.b.canal.instance.master.address = two:99999", "member b: "),
         ("sluice.group.window = 5", "10 or more"),
+        ("sluice.group.was = c", "one of the members"),
+        ("sluice.instance.store = mixed", "log on disk"),
     ],
 )
 def test_a_mistake_is_named_with_its_member(tmp_path: Path, line: str, named: str) -> None:
@@ -96,3 +101,15 @@ def test_what_shapes_the_entries_of_a_member_is_part_of_the_shape(tmp_path: Path
     changed = {key for key in after if before.get(key) != after[key]}
     assert changed == {"sluice.group.a.canal.instance.gtidon"}
     assert before.keys() == after.keys()
+
+
+def test_the_place_of_a_client_goes_over_to_the_member_that_the_source_was(tmp_path: Path) -> None:
+    place = Position.parse("7/binlog.000001@1:4:0")
+    single = Cursor.at(place, "0-7-5")
+    with pytest.raises(ConfigError, match=r"sluice\.group\.was"):
+        group(tmp_path).adopt(single)
+    adopted = group(tmp_path, GROUP + "sluice.group.was = b\n").adopt(single)
+    assert adopted == Cursor.at(Cut({"b": place}), "b=0-7-5")
+    assert group(tmp_path).adopt(adopted) is adopted
+    with pytest.raises(ConfigError, match="a place of a group"):
+        group(tmp_path).parts["a"].adopt(adopted)

@@ -86,6 +86,7 @@ class FilesParser(BinlogParser[FilesConfig, Folder]):
             most=self._config.event_bytes,
             waits=self._config.at_end == "wait",
             check_follower=self._finder(binlog).check_follower,
+            on_end=self.on_caught_up,
         )
 
     def _dump_part(self, binlog: Folder, start: FileStart) -> FileDump:

@@ -6,10 +6,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, PrivateAttr, field_validator
+from pydantic import BeforeValidator, PrivateAttr, field_validator, model_validator
 
-from ....protocol.cut import MAX_MEMBERS, NAME
 from ....protocol.errors import ConfigError
+from ....protocol.member import MAX_MEMBERS, NAME
+from ....store.cursor import Cursor, place_of
 from ...config import InstanceConfig, lower
 from ...properties import Lookup, Property
 from ...settings import names, setting
@@ -39,6 +40,7 @@ class GroupConfig(InstanceConfig):
     order: Annotated[Literal["time", "arrival"], BeforeValidator(lower)] = setting("sluice.group.order", "time")
     window: int = setting("sluice.group.window", 100, ge=10, le=60_000, unit="ms")
     max_wait: int = setting("sluice.group.maxWait", 0, ge=0, le=31_536_000_000, unit="ms")
+    was: str = setting("sluice.group.was", "")
     pool: int = setting("sluice.group.pool", 16 << 20, ge=1 << 20, le=1 << 40, unit="bytes")
 
     _parts: Mapping[str, InstanceConfig] = PrivateAttr(default_factory=lambda: MappingProxyType({}))
@@ -57,6 +59,18 @@ class GroupConfig(InstanceConfig):
         if len(set(value)) < len(value):
             raise ValueError("names a member twice")
         return value
+
+    @model_validator(mode="after")
+    def _check_group(self) -> Self:
+        if self.was and self.was not in self.members:
+            raise ValueError(
+                f"sluice.group.was = {self.was}: it has to be one of the members, {', '.join(self.members)}"
+            )
+        if self.has_log:
+            raise ValueError(
+                f"sluice.instance.store = {self.store}: a group cannot have a log on disk yet, leave it out"
+            )
+        return self
 
     @classmethod
     def keys_in(cls, lookup: Lookup) -> Collection[str]:
@@ -86,6 +100,20 @@ class GroupConfig(InstanceConfig):
         copy = self.model_copy()
         copy._parts = MappingProxyType(dict(parts))  # noqa: SLF001  of its own class
         return copy
+
+    def adopt(self, cursor: Cursor) -> Cursor:
+        """See `InstanceConfig.adopt`: a place of a single source is that of the member which that was."""
+        position = cursor.position
+        if position is not None and position.is_merged:
+            return cursor
+        if position is None or not self.was:
+            raise ConfigError(
+                f"a client is at {place_of(cursor)}, a place of a single source, and {self.destination} is a group: say"
+                " which member that source is, by sluice.group.was, or make a destination of another name"
+            )
+        from ....protocol.cut import Cut  # noqa: PLC0415  is compiled in part; commands load this module
+
+        return Cursor.at(Cut({self.was: position}), f"{self.was}={cursor.gtid}" if cursor.gtid else "")
 
     @property
     def place(self) -> str:

@@ -173,6 +173,8 @@ class KafkaParser(ParserThread):
                     pass
             finally:  # before an error too: what precedes it is valid
                 self._put()
+            if topic.is_at_end:
+                self.on_caught_up()
 
     # --- where to begin
 

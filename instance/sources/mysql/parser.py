@@ -117,6 +117,7 @@ class BinlogParser(ParserThread, Generic[Configured, Opened]):
         self._in_part: tuple[Position, tuple[int, int] | None] | None = None  # what was put in part, see ParserStatus
         self._file_end: Position | None = None  # of the file that is left now
         self._connections = 0
+        self._heartbeats = 0
         self._source = ""  # what positions call the server whose binlog was read last; any thread looks
         self._quiet_since = 0.0  # monotonic time since which the thread has waited for the source, 0 while it does not
         self._read_until = 0.0  # monotonic time: all that the source wrote before is read
@@ -531,7 +532,13 @@ class BinlogParser(ParserThread, Generic[Configured, Opened]):
             self._file_end = None
 
     def _receive(self, dump: Packets, space: memoryview) -> int:
-        """Receive, and note when the source had nothing to send: then everything it wrote before is read."""
+        """Receive, and note when the source had nothing to send: then everything it wrote before is read.
+
+        A heartbeat says so, too.
+        """
+        if self._decoder.heartbeats > self._heartbeats:
+            self._heartbeats, self._read_until = self._decoder.heartbeats, time.monotonic()
+            self.on_caught_up()
         if self._history is not None and self._control.asks_schemas:
             self._history.look()
         begin = self._quiet_since = time.monotonic()
@@ -666,6 +673,16 @@ class Parser(BinlogParser[MysqlConfig, Connection]):
             if self._stopping.wait(GLANCE):
                 raise SourceError("the destination stops")
 
+    def clock(self) -> float:
+        """See `sluice.instance.source.MemberParser.clock`."""
+        with self._binlog() as binlog:
+            begin = time.time()  # noqa: TID251  beside that of the source
+            found: float = binlog.ask("SELECT UNIX_TIMESTAMP(NOW(6))", row=(float,))
+            end = time.time()  # noqa: TID251  as above
+            if not math.isfinite(found):
+                raise SourceError(f"{binlog.name} says that its time is {found}")
+        return found - (begin + end) / 2
+
     def probe(self) -> None:
         """See `sluice.instance.source.Parser.probe`."""
         self._probe()
@@ -697,7 +714,7 @@ class Parser(BinlogParser[MysqlConfig, Connection]):
         return StartFinder(binlog, self._config, self._binlog, self._stopping)
 
     def _dump(self, binlog: Connection, start: FileStart | GtidStart) -> Dump:
-        return Dump(binlog, start, self._replica, timeout=self._config.so_timeout)
+        return Dump(binlog, start, self._replica, timeout=self._config.so_timeout, heartbeat=self.heartbeat)
 
     def _dump_part(self, binlog: Connection, start: FileStart) -> Dump:
         return Dump(binlog, start, Replica.unique(), timeout=self._config.so_timeout, non_blocking=True)

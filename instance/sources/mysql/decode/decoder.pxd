@@ -112,6 +112,7 @@ cdef class Decoder:
 
     # Statistics
     cdef readonly long long event_count
+    cdef readonly long long heartbeats     # whole ones: the source had nothing more to send then
     cdef readonly long long transaction_count
     cdef readonly long long future_rows
     cdef readonly int64_t execute_ms   # of the newest event that has a time

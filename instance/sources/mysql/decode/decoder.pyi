@@ -39,6 +39,7 @@ class Decoder:
     event: Event | None
     packets: PacketBuffer
     event_count: int
+    heartbeats: int
     transaction_count: int
     future_rows: int
     """Rows that were read with a schema that may be younger than they are."""

@@ -596,6 +596,7 @@ cdef class Decoder:
             return (self.xa.state == RECALLED or self.only_xa) and self.control(type, body, end)
         elif type == HEARTBEAT_EVENT or type == HEARTBEAT_EVENT_V2:
             self.heartbeat(body, end)
+            self.heartbeats += 1
         elif type == FORMAT_DESCRIPTION_EVENT:
             with gil:
                 self.describe(body, end)

@@ -1,0 +1,31 @@
+"""The places of the members that a cut has."""
+
+from collections.abc import Sequence
+
+from ....protocol.cut import Cut, parse_executed
+from ....protocol.errors import SourceChangedError
+from ....store.cursor import OLDEST, Cursor, starts
+
+
+def check_places(places: Sequence[Cursor | None]) -> None:
+    """Raise SourceChangedError for places of a single source."""
+    for it in places:
+        if it not in (None, OLDEST) and it is not None and not isinstance(it.position, Cut):
+            raise SourceChangedError(
+                f"{it.position or it.journal} is a place of a single source, and the destination is a group: remove the"
+                " client, or make a destination of another name for the group"
+            )
+
+
+def places_of(name: str, places: Sequence[Cursor | None]) -> list[Cursor | None]:
+    """Return where a member may begin, of cuts: where the configuration says if it is not in them."""
+    found: list[Cursor | None] = []
+    for it in places:
+        if it is None or it == OLDEST:
+            found.append(it)
+        elif isinstance(it.position, Cut):
+            place = it.position.places.get(name)
+            gtids = parse_executed(it.gtid).get(name, "")
+            found.append(None if place is None else Cursor.at(place, str(gtids)))
+    known = [it for it in found if it is not None and it != OLDEST]
+    return [*dict.fromkeys([*(starts(known, None) if known else []), *(it for it in found if it not in known)])]

@@ -1,9 +1,14 @@
 """Two servers as one stream: a group, read from real servers."""
 
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from sluice.instance.sources.group.config import GroupConfig
+from sluice.instance.status import MemberStatus
 from sluice.protocol.canal import entry_pb2 as pb
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.cut import Cut, parse_place
@@ -15,6 +20,7 @@ from tests.waiting import SECONDS, soon
 
 NAME = "example"
 CLIENT = 1001
+Served = tuple[EmbeddedServer, dict[str, str]]
 
 
 def group(servers: dict[str, Server], folder: Path, tables: str, **options: Any) -> GroupConfig:
@@ -42,6 +48,35 @@ async def take(server: EmbeddedServer, most: int) -> list[tuple[str, str]]:
                 found += [(member, row.afterColumns[0].value) for row in change.rowDatas]
         await server.ack(NAME, CLIENT, batch_id=batch.batch_id, durable=True)
     return found
+
+
+@asynccontextmanager
+async def serving(
+    servers: dict[str, Server], folder: Path, database: Database, **options: Any
+) -> AsyncIterator[Served]:
+    """Serve a group with a client, and a table of each member."""
+    tables = {name: f"{database(it)}.orders" for name, it in servers.items()}
+    for name, it in servers.items():
+        it.query(f"CREATE TABLE {tables[name]} (id INT PRIMARY KEY, text LONGTEXT)")
+    wanted = ",".join(it.replace(".", r"\.") for it in tables.values())
+    async with embedded(group(servers, folder, wanted, **options)) as server:
+        await server.subscribe(NAME, CLIENT)
+        await soon(lambda: server.status(NAME, CLIENT).position)
+        yield server, tables
+
+
+@contextmanager
+def frozen(server: Server) -> Iterator[None]:
+    """Let a server answer nothing while the block lasts; its connections stay open."""
+    server.freeze()
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+def members(server: EmbeddedServer) -> dict[str, MemberStatus]:
+    return {it.name: it for it in server.destination_status(NAME).parser.members}
 
 
 async def test_two_servers_are_one_stream_that_goes_on_after_a_restart(
@@ -74,3 +109,45 @@ async def test_two_servers_are_one_stream_that_goes_on_after_a_restart(
             "my": ["10", "11", "12"],
             "maria": ["10", "11"],
         }
+
+
+async def test_a_member_that_does_not_answer_is_waited_for_and_named(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with serving(servers, tmp_path, database) as (server, tables):
+        with frozen(mariadb118):
+            mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
+            await soon(lambda: members(server)["maria"].holds)
+            assert (await server.get_without_ack(NAME, CLIENT, timeout=0.5)).entries == 0
+            assert members(server)["my"].transactions == 1
+        assert await take(server, 1) == [("my", "1")]
+        await soon(lambda: not members(server)["maria"].holds)
+
+
+async def test_a_member_that_does_not_answer_is_passed_after_the_configured_time(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with serving(servers, tmp_path, database, max_wait=500) as (server, tables):
+        with frozen(mariadb118):
+            mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
+            assert await take(server, 1) == [("my", "1")]
+            assert members(server)["maria"].state == "passed"
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")
+        assert await take(server, 1) == [("maria", "2")]
+        await soon(lambda: members(server)["maria"].state == "merged")
+
+
+async def test_a_transaction_that_is_larger_than_its_pool_and_the_ring_passes_whole(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with serving(servers, tmp_path, database, pool=1 << 20, memory_buffer_size=1024) as (server, tables):
+        rows = ",".join(f"({it}, REPEAT('x', 100000))" for it in range(50))
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES {rows}")
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (1, '')")
+        got = await take(server, 51)
+        mine = [row for member, row in got if member == "my"]
+        assert mine == [str(it) for it in range(50)]
+        assert got.index(("maria", "1")) in (0, 50)

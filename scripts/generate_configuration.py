@@ -22,6 +22,7 @@ from sluice.server.canal_keys import WITHOUT_EFFECT
 from sluice.server.config import ServerConfig
 from sluice.server.front import FrontConfig
 from sluice.server.fronts import FRONTS
+from sluice.server.outputs.file.settings import FileSettings
 from sluice.server.outputs.forms.settings import RecordSettings
 from sluice.server.outputs.kafka.settings import KafkaSettings
 from sluice.server.outputs.settings import OutputNames, OutputSettings
@@ -87,6 +88,7 @@ def page() -> str:
         *sections(KafkaSettings),
         LIBRARY,
     ]
+    parts += ["\n## An output to files (`instance.properties`)\n", *sections(FileSettings)]
     parts += ["\n## Keys of Canal that have no effect\n\n| keys | reason |\n| --- | --- |\n"]
     reasons = defaultdict(list)
     for pattern, reason in WITHOUT_EFFECT.items():

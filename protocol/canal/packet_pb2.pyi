@@ -376,10 +376,13 @@ class Messages(_message.Message):
     TO_POSITION_FIELD_NUMBER: _builtins.int
     POSITIONS_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
+    EXECUTED_FIELD_NUMBER: _builtins.int
     batch_id: _builtins.int
     from_position: _builtins.str
     """Sluice's own; a Canal client skips fields it does not know. In a stream over HTTP, where a batch has no headers:"""
     to_position: _builtins.str
+    executed: _builtins.str
+    """In a note of a file of changes: the GTIDs that were executed at to_position."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """each an Entry"""
@@ -405,10 +408,11 @@ class Messages(_message.Message):
         to_position: _builtins.str = ...,
         positions: _abc.Iterable[_builtins.int] | None = ...,
         members: _abc.Iterable[_builtins.str] | None = ...,
+        executed: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "from_position", b"from_position", "members", b"members", "messages", b"messages", "positions", b"positions", "to_position", b"to_position"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "executed", b"executed", "from_position", b"from_position", "members", b"members", "messages", b"messages", "positions", b"positions", "to_position", b"to_position"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,12 +1,13 @@
 """What the other side of an output keeps with the changes, as one: how far the output has come."""
 
 import json
-from typing import NamedTuple, Self
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
 
 from ...protocol.errors import BadPositionError
 from ...protocol.position import Position
 from ...store.cursor import read_moved
-from .target import Place
+from .target import Place, RejectedError
 
 
 class Kept(NamedTuple):
@@ -47,3 +48,41 @@ def counts(found: Kept | None, moved: str | None, *, is_written: bool) -> bool:
     of a later move is a former owner.
     """
     return found is not None and not (moved and not is_written and found.moved != moved)
+
+
+def resume(
+    found: Kept | None, known: Mapping[str, Any], epoch: int, *, where: str, advice: str
+) -> tuple[Place | None, str]:
+    """Return the place where an output goes on, None when its cursor counts, and how that was moved by hand last.
+
+    ``found`` is what the other side has, ``known`` what is kept with the cursor (`memory_of`, or only ``moved``).
+    Raises RejectedError when the place is gone, or belongs to a later epoch: the text names ``where`` that is, and
+    ends with the ``advice``.
+    """
+    was_written = known.get("written", False)
+    if found is None and was_written:
+        raise RejectedError(f"its place is gone at {where}; {advice}")
+    if found is None or not counts(found, known.get("moved"), is_written=was_written):
+        return None, known.get("moved") or ""
+    if found.epoch > epoch:
+        raise RejectedError(
+            f"{where} has the place of this output from epoch {found.epoch}, and this server is in epoch"
+            f" {epoch}: another server has the destination. Or its cursors were lost: then {advice}"
+        )
+    return found.place, found.moved
+
+
+def memory_of(moved: str) -> str:
+    """Return what is kept with the cursor, see `Target.open`, of an output whose place the other side has."""
+    return json.dumps({"moved": moved, "written": True})
+
+
+def read_memory(memory: str, moved: str) -> dict[str, Any]:
+    """Read it back; ``moved`` says how the cursor was moved by hand since, empty if it was not."""
+    known: dict[str, Any] = {"moved": moved} if moved else json.loads(memory or "{}")
+    return known
+
+
+def seek_advice(destination: str, client_id: int) -> str:
+    """Say how an operator decides where an output goes on."""
+    return f"say where it goes on with `sluice seek {destination} {client_id} POSITION`"

@@ -16,7 +16,7 @@ def position_of(batch: Batch, entry: int) -> str:
 def positions_of(batch: Batch) -> Iterator[str]:
     """Give the place of each entry of a batch; of those that name none, the beginning of the batch."""
     ends = {it.canal_place[0]: it.parts for it in map(Position.parse, (batch.from_, batch.to))}
-    numbers = _varints(batch.positions)
+    numbers = varints(batch.positions)
     for change in chain.from_iterable(map(decode_changes, batch.slices)):
         place = tuple(islice(numbers, 2))
         source, file, *_ = ends.get(change.logfile_name, ("", ("", 0)))
@@ -24,7 +24,8 @@ def positions_of(batch: Batch) -> Iterator[str]:
         yield str(Position.of_parts(source, file, *place)) if source and place else batch.from_
 
 
-def _varints(data: bytes) -> Iterator[int]:
+def varints(data: bytes) -> Iterator[int]:
+    """Give the numbers of ``Batch.positions``: two for each entry."""
     value = shift = 0
     for byte in data:
         value |= (byte & 0x7F) << shift

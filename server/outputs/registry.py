@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...protocol.errors import ConfigError
+from .file.settings import FileSettings
 from .kafka.settings import KafkaSettings
 from .kafka.translation import names as kafka_names
 from .settings import Output, OutputSettings
@@ -51,6 +52,7 @@ class Making(Protocol):
 
 
 KINDS: Mapping[str, Kind] = {
+    "file": Kind(FileSettings, "file"),
     "kafka": Kind(KafkaSettings, "kafka", kafka_names()),
 }
 """Sluice's own, by what `sluice.output.<name>.type` is set to."""

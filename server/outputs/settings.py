@@ -45,7 +45,8 @@ class OutputSettings(Settings):
     """The configuration of an output."""
 
     type: str = setting("sluice.output.<name>.type", "kafka")
-    """Target of the output: `kafka`, or a kind that an [installed package](howto/plugins.md) brings."""
+    """Target of the output. `kafka`: topics of [Kafka](kafka.md). `file`: [files in a folder](howto/file-outputs.md).
+    Any other name is a kind that an [installed package](howto/plugins.md) brings."""
     client_id: int | None = setting("sluice.output.<name>.clientId", None, ge=-(1 << 15), lt=1 << 15)
     """Client id of the output. Its cursor shows what the output has delivered. The client belongs to the output, and
     Sluice rejects client calls of anybody else. Empty: Sluice picks a free id from 32001 on, and keeps it. With

@@ -1,26 +1,22 @@
 """An output of another package, as a delivery uses a target."""
 
 import contextlib
-import dataclasses
-import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
-from ....instance.skipped import Skipped
 from ....protocol.errors import SluiceError
 from ....protocol.formats import FORMATS
 from ....store.batch import Batch
 from .. import api
-from ..forms.encoding import AnyEncoder, AnyRecords, PluginRecords, encode, may_skip
+from ..forms.encoding import AnyEncoder, AnyRecords, PluginRecords, encode
 from ..forms.registry import form_of, rules_of
 from ..forms.settings import RecordSettings
-from ..kept import Kept, counts
-from ..markers import cut, find_marker
-from ..places import position_of
+from ..kept import Kept, memory_of, read_memory, resume, seek_advice
+from ..markers import without_markers
 from ..routing import Router
-from ..settings import OnMarker, Output
+from ..settings import Output
 from ..target import DeliveryError, Place, Prepared, RejectedError
 from .worker import Worker
 
@@ -84,8 +80,6 @@ class PluginTarget:
 
     def open(self, memory: str, moved: str, epoch: int) -> Place | None:
         """See `Target.open`. The place that the other side has counts as that of Kafka's topic does."""
-        known: dict[str, Any] = {"moved": moved} if moved else json.loads(memory or "{}")
-        was_written = known.get("written", False)
         self._epoch = epoch
         self._begin()
         text = self._call(self._made.open, epoch)
@@ -97,17 +91,8 @@ class PluginTarget:
             found = Kept.parse(text) if text else None
         except ValueError as error:
             raise RejectedError(f"its place is {error}; {self._advice}") from None
-        if found is None and was_written:
-            raise RejectedError(f"its place is gone at the other side; {self._advice}")
-        if found is None or not counts(found, known.get("moved"), is_written=was_written):
-            self._moved, place = known.get("moved") or "", None
-        elif found.epoch > epoch:
-            raise RejectedError(
-                f"the other side has the place of this output from epoch {found.epoch}, and this server is in epoch"
-                f" {epoch}: another server has the destination. Or its cursors were lost: then {self._advice}"
-            )
-        else:
-            self._moved, place = found.moved, found.place
+        known = read_memory(memory, moved)
+        place, self._moved = resume(found, known, epoch, where="the other side", advice=self._advice)
         self.send((), place)
         return place
 
@@ -120,7 +105,7 @@ class PluginTarget:
                 raise RejectedError(reason, batch.from_)
             size = sum(len(it.value) for it in records)
             return Prepared(batch, api.Batch(b"", records, batch.from_, batch.to), len(records), size, skipped)
-        batch, skipped = self._without_markers(batch)
+        batch, skipped = without_markers(batch, self._output.settings.on_marker)
         data = b"".join(self._format.encode(batch, self._output.strict)) if batch.slices else b""
         return Prepared(batch, api.Batch(data, (), batch.from_, batch.to), 1, len(data), skipped)
 
@@ -139,7 +124,7 @@ class PluginTarget:
     def memory_after(self, prepared: Prepared) -> str:
         """See `Target.memory_after`."""
         del prepared
-        return json.dumps({"moved": self._moved, "written": True}) if self.keeps_place else ""
+        return memory_of(self._moved) if self.keeps_place else ""
 
     def idle(self) -> None:
         """See `Target.idle`: nothing is due."""
@@ -172,7 +157,7 @@ class PluginTarget:
 
     @property
     def _advice(self) -> str:
-        return f"say where it goes on with `sluice seek {self._output.destination} {self._output.client_id} POSITION`"
+        return seek_advice(self._output.destination, self._output.client_id)
 
     def _begin(self) -> None:
         """Make the thread of the next calls. Raises DeliveryError while a call goes on that was abandoned."""
@@ -200,24 +185,6 @@ class PluginTarget:
             what = f"output type {self._output.settings.type}"
             logger.exception("%s has failed", what, extra={"destination": self._output.destination})
             raise DeliveryError(f"{what} has failed: {type(error).__name__}: {str(error)[:LONGEST_LINE]}") from error
-
-    def _without_markers(self, batch: Batch) -> tuple[Batch, Sequence[Skipped]]:
-        """Return a batch without the markers that are to be left out. Raises MarkerError for one that is not."""
-        settings = self._output.settings
-        if settings.on_marker is OnMarker.SEND:
-            return batch, ()
-        data, begin, skipped, pieces = b"".join(batch.slices), 0, list[Skipped](), list[bytes]()
-        while (marker := find_marker(data, begin)) is not None:
-            if not may_skip(settings, marker):
-                raise marker
-            skipped.append(Skipped(position_of(batch, marker.entry), str(marker)))
-            pieces.append(cut(data, begin, marker.entry))
-            begin = marker.entry + 1
-        if not skipped:
-            return batch, ()
-        pieces.append(cut(data, begin, None))
-        slices = [memoryview(it) for it in pieces if it]
-        return dataclasses.replace(batch, slices=slices, positions=b""), skipped
 
 
 def _records(part: AnyRecords, topics: Sequence[str]) -> Iterator[api.Record]:

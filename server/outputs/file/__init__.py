@@ -1,0 +1,1 @@
+"""Outputs to files in a folder."""

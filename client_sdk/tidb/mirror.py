@@ -72,13 +72,16 @@ class TiDBMirror:
         schema: str = "sluice",
         time_zone: str = "UTC",
         retry: float = RETRY,
+        source: str = "TiDB",
+        table: str = "sluice_tidb",
     ) -> None:
         """Prepare; nothing is sent yet.
 
         ``job``: the name that the place is kept under; ``schema``: of its table; ``time_zone``: of the Drainer that
-        wrote the TIMESTAMP values; ``retry``: seconds to wait for a target that is unavailable.
+        wrote the TIMESTAMP values; ``retry``: seconds to wait for a target that is unavailable; ``source``: what the
+        changes come from, for errors; ``table``: that keeps the place.
         """
-        self.target = Target(database, time_zone, retry, lock=_lock_of(schema, job))
+        self.target = Target(database, time_zone, retry, lock=_lock_of(table, schema, job))
         self.most_rows = ROWS
         """Rows that should be applied at once, at most: fewer where the target is slow."""
         self.most_bytes = SIZE
@@ -89,7 +92,9 @@ class TiDBMirror:
         """... and the last one that is done, now or earlier."""
         self._schema = schema
         self._job = job
-        self._table = f"{quote_name(schema)}.sluice_tidb"
+        self._source = source
+        self._name = table
+        self._table = f"{quote_name(schema)}.{quote_name(table)}"
         self._tables: dict[tuple[str, str], TargetTable] = {}
         self._decoder = EnvelopeDecoder()
 
@@ -170,7 +175,7 @@ class TiDBMirror:
             name = some["_schema"][0].as_py(), some["_table"][0].as_py()
             has_key = some["_key"].null_count == 0
             if name not in self._tables:
-                source = f"{'.'.join(name)} of TiDB"
+                source = f"{'.'.join(name)} of {self._source}"
                 self._tables[name] = TargetTable.load(cursor, name, source, needs_key=has_key)
             write = self._write_by_key if has_key else self._write_by_columns
             write(cursor, self._tables[name], some)
@@ -235,17 +240,17 @@ class TiDBMirror:
             if is_passing(error):
                 raise
             raise TargetError(
-                f"{self.target.database} refuses a statement of TiDB: {reason(error)}: {change.sql[:1000]}. Change the"
-                f" schema {change.ddl_schema} there as the statement means it, then start again: what has changed"
-                " counts as done"
+                f"{self.target.database} refuses a statement of {self._source}: {reason(error)}: {change.sql[:1000]}."
+                f" Change the schema {change.ddl_schema} there as the statement means it, then start again: what has"
+                " changed counts as done"
             ) from error
 
     # --- the place
 
     def _make_table(self, cursor: "Cursor") -> None:
         cursor.execute(
-            "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s AND table_name = 'sluice_tidb'",
-            (self._schema,),
+            "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
+            (self._schema, self._name),
         )
         if not cursor.fetchall()[0][0]:
             cursor.execute(f"CREATE DATABASE IF NOT EXISTS {quote_name(self._schema)}")
@@ -271,9 +276,9 @@ class TiDBMirror:
         )
 
 
-def _lock_of(schema: str, job: str) -> str:
+def _lock_of(table: str, schema: str, job: str) -> str:
     """Return a name for a lock, which may have 64 characters."""
-    return "sluice tidb " + hashlib.sha256(f"{schema}/{job}".encode()).hexdigest()[:40]
+    return f"{table.replace('_', ' ')} " + hashlib.sha256(f"{schema}/{job}".encode()).hexdigest()[:40]
 
 
 def _runs(operations: pa.StringArray) -> "Iterator[tuple[str, pa.Int32Array]]":

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..config import InstanceConfig
+from .changes.config import ChangesConfig
 from .files.config import FilesConfig
 from .group.config import GroupConfig
 from .kafka.config import KafkaConfig
@@ -11,6 +12,7 @@ from .mysql.config import MysqlConfig
 from .plugin.config import config_of as open_config
 
 CONFIGS: Final[Mapping[str, type[InstanceConfig]]] = {
+    "changes": ChangesConfig,
     "files": FilesConfig,
     "kafka": KafkaConfig,
     "mysql": MysqlConfig,

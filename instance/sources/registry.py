@@ -11,6 +11,9 @@ from ...store.cursor import Cursor
 from ...store.ring import Ring
 from .. import source
 from ..config import InstanceConfig
+from .changes.config import ChangesConfig
+from .changes.examination import ChangesExamination
+from .changes.parser import ChangesParser
 from .files.config import FilesConfig
 from .files.examination import FilesExamination
 from .files.parser import FilesParser
@@ -54,6 +57,7 @@ PARSERS: Final[Mapping[type[InstanceConfig], Callable[..., source.Parser]]] = {
     KafkaConfig: _of_kafka("parser", "KafkaParser"),
     PluginConfig: PluginParser,
     GroupConfig: lambda *given, **more: GroupParser(cast("MakeMember", make_parser), *given, **more),
+    ChangesConfig: ChangesParser,
 }
 EXAMINATIONS: Final[Mapping[type[InstanceConfig], Callable[[Any], source.Examination]]] = {
     MysqlConfig: Examination,
@@ -61,6 +65,7 @@ EXAMINATIONS: Final[Mapping[type[InstanceConfig], Callable[[Any], source.Examina
     KafkaConfig: _of_kafka("examination", "KafkaExamination"),
     PluginConfig: PluginExamination,
     GroupConfig: lambda config: GroupExamination(examine, config),
+    ChangesConfig: ChangesExamination,
 }
 ARCHIVES: Final[Mapping[type[InstanceConfig], Callable[[Any], source.SchemaArchive]]] = {
     MysqlConfig: Archive,

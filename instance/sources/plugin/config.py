@@ -23,18 +23,18 @@ LONGEST_TITLE: Final = 100
 """Characters of a title."""
 
 
-class PluginConfig(InstanceConfig):
-    """The configuration of a destination whose source another package brings: its own settings, and those of all."""
+class EntriesConfig(InstanceConfig):
+    """The configuration of a destination whose source gives entries as they are to be delivered."""
 
-    kind: ClassVar[Any]
-    """The class that the entry point names; see `SourceKind`."""
+    skips_gaps: ClassVar[bool] = False
+    """Whether it can go on behind what is missing (`canal.auto.reset.latest.pos.mode`)."""
 
     @model_validator(mode="after")
-    def _check_open(self) -> Self:
+    def _check_entries(self) -> Self:
         allowed = {*FILTERS, *FORMATS}
         fields = {key: name for key, name in InstanceConfig.fields_with("shapes").items() if key not in allowed}
         used = [key for key, it in fields.items() if getattr(self, it) != InstanceConfig.model_fields[it].default]
-        used += ["canal.auto.reset.latest.pos.mode"] if self.auto_reset_latest_pos_mode else []
+        used += ["canal.auto.reset.latest.pos.mode"] if self.auto_reset_latest_pos_mode and not self.skips_gaps else []
         used += ["sluice.instance.store"] if self.has_log else []
         if used:
             raise ValueError(
@@ -42,6 +42,13 @@ class PluginConfig(InstanceConfig):
                 " come, filtered by tables only, and from the ring"
             )
         return self
+
+
+class PluginConfig(EntriesConfig):
+    """The configuration of a destination whose source another package brings: its own settings, and those of all."""
+
+    kind: ClassVar[Any]
+    """The class that the entry point names; see `SourceKind`."""
 
 
 TAKEN: Final = {*dir(PluginConfig), *PluginConfig.model_fields, *PluginConfig.__class_vars__} - {*dir(BaseModel)}

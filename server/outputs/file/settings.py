@@ -28,7 +28,8 @@ class FileSettings(OutputSettings):
     """Folder for the files. Sluice creates it if it is missing. Each output needs a folder of its own."""
     form: FileFormat = setting("sluice.output.<name>.format", FileFormat.JSON)
     """Content of a file. `json`: a line of JSON for each change (Canal's FlatMessage). `pb`: batches in
-    protobuf, with all that Canal's entries have and their positions. `parquet`: the
+    protobuf, with all that Canal's entries have and their positions. A destination can [read](howto/file-outputs.md)
+    them, and `sluice replay` applies them to a server. `parquet`: the
     [rows](arrow-types.md) in Parquet, without statements; it needs the extra `arrow`."""
     compression: Compression = setting("sluice.output.<name>.compression", Compression.NONE)
     """Whether to compress a file once it is whole. `zstd` adds `.zst` to its name; a Parquet file has it

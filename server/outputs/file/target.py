@@ -55,7 +55,7 @@ class FileTarget:
         """See `Target.prepare`."""
         batch, skipped = without_markers(batch, self._settings.on_marker)
         data = self._form.encode(batch, strict=self._output.strict)
-        return Prepared(batch, data, batch.rows, len(data), skipped)
+        return Prepared(batch, data, max(batch.rows, 1) if data else 0, len(data), skipped)
 
     def send(self, batches: Sequence[Prepared], place: Place | None) -> None:
         """See `Target.send`."""

@@ -1,0 +1,1 @@
+"""Files that an output has written as a source."""

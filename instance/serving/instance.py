@@ -53,6 +53,7 @@ class Instance(Main):
         title: str = "",
     ) -> None:
         """Nothing runs before `start`. For the arguments see `Serving`."""
+        super().__init__(config, make_parser, meta, check_active, title)
         self._log_writer: LogWriter | None = None
         self._log_writing: asyncio.Task[None] | None = None
         self._moved = (-1, 0.0)
@@ -60,10 +61,11 @@ class Instance(Main):
         self._notified = threading.Event()
         self._stopped_views: dict[str, Mapping[int, Cursor]] = {}
         """The protected clients of each view that is stopped."""
-        super().__init__(config, make_parser, meta, check_active, title)
+        self._make_ring(0)
         self._switch = SourceSwitch(self, self._meta)
 
     def _make_ring(self, epoch: int) -> None:
+        """Make an empty ring, and cursors in it."""
         config = self.config
         self.ring = Ring(config.memory_buffer_size, config.memory_buffer_size * config.memory_buffer_memunit)
         self.cursors = Cursors(

@@ -77,7 +77,10 @@ BEGINNING = 5.0
 
 
 class Serving(ABC):
-    """A destination, or a view of one. All methods belong to the event loop."""
+    """A destination, or a view of one. All methods belong to the event loop.
+
+    Its subclasses make a ring, or are without one, and cursors in it.
+    """
 
     ring: Ring
     cursors: Cursors
@@ -144,11 +147,6 @@ class Serving(ABC):
         self._changed = asyncio.Event()
         self._resting: dict[int, set[asyncio.Future[None]]] = {}
         """What waits for the clients that rest."""
-        self._make_ring(0)
-
-    @abstractmethod
-    def _make_ring(self, epoch: int) -> None:
-        """Make a ring, or be without one, and cursors in it."""
 
     @abstractmethod
     async def stop(self) -> None:

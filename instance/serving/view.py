@@ -34,9 +34,9 @@ class Main(Serving):
         title: str = "",
     ) -> None:
         """For the arguments see `Serving`."""
+        super().__init__(config, make_parser, meta, check_active, title)
         self.views: list[View] = []
         """Those that begin and end with it; to be added before it starts, or by `admit`."""
-        super().__init__(config, make_parser, meta, check_active, title)
 
     @abstractmethod
     def keep_for(self, view: str, protected: Mapping[int, Cursor]) -> None:
@@ -63,10 +63,21 @@ class View(Serving):
     _earlier: Clients | None = None
     """The clients that it serves again within a run of its main."""
 
-    def _make_ring(self, epoch: int) -> None:
+    def __init__(
+        self,
+        config: InstanceConfig,
+        make_parser: ParserFactory,
+        meta: MetaStore | None = None,
+        check_active: Callable[[], None] | None = None,
+    ) -> None:
+        """Nothing is served before its main is. For the arguments see `Serving`."""
+        super().__init__(config, make_parser, meta, check_active)
+        self._detach()
+
+    def _detach(self) -> None:
         """Be without a stream, in which the clients would have places."""
         self.ring = Ring(2, 1)
-        self.cursors = Cursors(self.ring, epoch=epoch, compile_filter=self.compile_filter, gate=self.gate)
+        self.cursors = Cursors(self.ring, epoch=0, compile_filter=self.compile_filter, gate=self.gate)
         self._commits = Commits(self.cursors.clients)
         self.catch_up = CatchUp(self.config, self._make_feed, self.wake)
 
@@ -161,7 +172,7 @@ class View(Serving):
                 await self.settle()
         finally:
             self._stored = self.cursors.clients.stored()
-            self._make_ring(0)
+            self._detach()
             self._restore()
             await self.close()
 

@@ -8,6 +8,7 @@ import logging
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from ..instance.sources.registry import make_parser
 from ..protocol.errors import ConfigError, SluiceError
@@ -51,14 +52,17 @@ async def run(configuration: Configuration, logins: LoginLimiter) -> None:
     if configuration.share == ALL:  # else it is checked before the processes are started
         await asyncio.to_thread(require_startable, configuration)
 
-    embedded = EmbeddedServer(configuration.instance, make_parser)
-    embedded.companions = make_outputs(configuration, embedded)
-    embedded.require = configuration.require
+    embedded = EmbeddedServer(
+        configuration.instance,
+        make_parser,
+        make_cluster=partial(make_cluster, configuration) if configuration.server.zk_servers else None,
+        make_companions=partial(make_outputs, configuration),
+        require=configuration.require,
+    )
     scanner = Scanner(configuration, embedded)
     scanner.remember()
     async with contextlib.AsyncExitStack() as stack:
-        if configuration.server.zk_servers:
-            embedded.cluster = make_cluster(configuration, embedded)
+        if embedded.cluster is not None:
             await stack.enter_async_context(_taking_part(embedded.cluster))
         stack.push_async_callback(embedded.close)
         if configuration.share == ALL:

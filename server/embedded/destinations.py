@@ -6,7 +6,7 @@ import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ...instance import audit
 from ...instance.audit import Change
@@ -116,14 +116,29 @@ class Destinations:
     `DestinationStoppedError`, too.
     """
 
-    def __init__(self, load: Callable[[str], InstanceConfig], make_parser: ParserFactory) -> None:
-        """``load`` reads the configuration of a destination; it raises `UnknownDestinationError` and `ConfigError`."""
+    def __init__(
+        self,
+        load: Callable[[str], InstanceConfig],
+        make_parser: ParserFactory,
+        *,
+        make_cluster: "Callable[[Self], Cluster] | None" = None,
+        make_companions: Callable[[Self], Companions] | None = None,
+        require: Callable[[str], None] = lambda _destination: None,
+    ) -> None:
+        """Nothing runs yet.
+
+        Args:
+            load: reads the configuration of a destination; it raises `UnknownDestinationError` and `ConfigError`.
+            make_parser: makes the parser of a destination.
+            make_cluster: makes this one of several servers; None without others.
+            make_companions: makes what lives with the destinations; None without.
+            require: raises FencedError when another process of this server has the destination.
+        """
         self.instances: dict[str, Instance | View] = {}
-        self.cluster: Cluster | None = None
-        """The servers with which the destinations are shared; to be set before any is started."""
-        self.companions: Companions = NoCompanions()
-        self.require: Callable[[str], None] = lambda _destination: None
-        """Raises FencedError when another process of this server has the destination; to be set at the start."""
+        self.cluster = make_cluster(self) if make_cluster is not None else None
+        """The servers with which the destinations are shared."""
+        self.companions: Companions = make_companions(self) if make_companions is not None else NoCompanions()
+        self.require = require
         self._load = load
         self._unusable: dict[str, str] = {}
         """Why the files of destinations, as they are now, cannot be used."""

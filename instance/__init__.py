@@ -1,1 +1,1 @@
-"""One destination: the parser that reads a source, the sink that filters, the meta data that survives."""
+"""One destination: its source, filters, conditions, values, what serves its clients, and what is stored of them."""

@@ -1,1 +1,1 @@
-"""The running process: get/ack/rollback semantics, the HTTP API, Canal's protocol, the command line."""
+"""The running process: Canal's calls, HTTP, Canal's protocol, outputs, several servers, the command line."""

@@ -1,1 +1,1 @@
-"""The ring of entries, the segments of memory that hold them, and the cursors that walk them."""
+"""The ring of entries in memory, the log on disk, and how far each subscriber has read them."""

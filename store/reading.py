@@ -350,7 +350,8 @@ class Reading:
             return before
         place = (slot.source, slot.next_file, slot.next_begin, slot.next_n)
         if self._durable is not None:
-            return Cursor.at(self._durable, self.executed_at(place))
+            restart = self.track.ring.restarts.at(self._durable)
+            return replace(Cursor.at(self._durable, self.executed_at(place)), restart=restart)
         position = self.track.position(place)
         return Cursor(
             journal=self.track.ring.files[slot.file][0],

@@ -4,6 +4,7 @@ import threading
 from bisect import bisect_right
 from typing import Final
 
+from ..protocol.cut import Cut
 from ..protocol.position import Position
 
 MOST: Final = 4096
@@ -17,6 +18,8 @@ class Restarts:
     """
 
     def __init__(self) -> None:
+        self.members: dict[str, Restarts] = {}
+        """Of a merged stream: those of each member."""
         self._lock = threading.Lock()
         self._places: list[Position] = []
         self._restarts: list[Position | None] = []
@@ -36,7 +39,14 @@ class Restarts:
                 del self._places[: MOST // 2], self._restarts[: MOST // 2]
 
     def at(self, place: Position) -> Position | None:
-        """Return from where the source has to be read to go on at a place; None: from that place."""
+        """Return from where the source has to be read to go on at a place; None: from that place.
+
+        For a cut that is a cut of the members that are to be read from further back.
+        """
+        if isinstance(place, Cut):
+            of_members = {name: self.members[name].at(it) for name, it in place.places.items() if name in self.members}
+            found = {name: it for name, it in of_members.items() if it is not None}
+            return Cut(found) if found else None
         with self._lock:
             if not self._places or not self._places[0].same_history(place):
                 return None

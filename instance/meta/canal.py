@@ -185,7 +185,7 @@ def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:
         gtid=_gtids(place.get("gtid") or ""),
         position=parse_place(ours["position"]) if "position" in ours else None,
         delivered=parse_place(ours["delivered"]) if "delivered" in ours else None,
-        restart=Position.parse(ours["restart"]) if "restart" in ours else None,
+        restart=parse_place(ours["restart"]) if "restart" in ours else None,
     )
 
 

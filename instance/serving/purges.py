@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...protocol.cut import Cut
 from ...protocol.errors import SluiceError
 from ...protocol.position import Position
 from ...store.clients import Clients
@@ -88,6 +89,8 @@ class PurgeWatch:
         """Return from where the source is needed for a cursor; None if it is not, or if that is unknown."""
         if is_logged:
             return self._clients.track.ring.restarts.last  # the log has all but what is still to be committed
+        if isinstance(cursor.position, Cut) and isinstance(cursor.restart, Cut):
+            return Cut({**cursor.position.places, **cursor.restart.places})
         return cursor.restart or cursor.position
 
     def _judge(

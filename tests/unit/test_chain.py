@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice.instance.sources.group.places import places_of
 from sluice.protocol.cut import Cut, parse_place
 from sluice.protocol.errors import BadPositionError, GoneError, SourceChangedError
 from sluice.protocol.gtid import MariadbGtidSet
@@ -14,6 +15,7 @@ from sluice.protocol.position import Position
 from sluice.store.batch import Batch
 from sluice.store.cursor import Cursor, StoredClient, starts
 from sluice.store.cursors import Cursors
+from sluice.store.restarts import Restarts
 from sluice.store.ring import Ring
 from tests.stream import STEP, Stream, entries
 
@@ -93,6 +95,26 @@ def test_what_is_freed_is_remembered_of_a_member_that_brings_nothing_more() -> N
     assert server.ring.first > EVENTS
     assert place(server.stored()) == cut(a=20, b=0, c=1)
     assert server.stored().cursor.gtid == "a=0-101-20;c=0-101-1"  # type: ignore[union-attr]
+
+
+def test_a_cursor_says_which_members_are_to_be_read_from_further_back() -> None:
+    server = Merged()
+    server.cursors.subscribe(CLIENT, now=0)
+    members = {it: Restarts() for it in MEMBERS}
+    server.ring.restarts.members.update(members)
+    prepared = cut(b=0).places["b"]
+    members["b"].note(cut(b=1).places["b"], prepared)
+    members["b"].note(cut(b=3).places["b"], None)
+    server.put("abb")
+    assert server.take() != []
+    cursor = server.stored().cursor
+    assert cursor is not None
+    assert cursor.restart == Cut({"b": prepared})
+    assert [it and it.restart for it in places_of("b", [cursor])] == [prepared]
+    assert [it and it.restart for it in places_of("a", [cursor])] == [None]
+    server.put("b")
+    assert server.take() != []
+    assert server.stored().cursor.restart is None  # type: ignore[union-attr]
 
 
 def test_a_member_that_joins_later_is_in_the_cuts_from_its_first_place_on() -> None:

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ....protocol import props
@@ -71,6 +71,8 @@ class _Member:
     state: tuple[str, str] = ("", "")
     quiet: tuple[int, int] | None = None
     """The slot before which it had nothing more, and when that was."""
+    told: tuple[int, int] | None = None
+    """What of that the merger was told last."""
     ahead: float | None = None
     """Seconds by which its clock is ahead, if that was measured."""
     measured: threading.Event = field(default_factory=threading.Event)
@@ -138,6 +140,7 @@ class GroupParser(ParserThread):
             quarantined=sum(it.quarantined for it in found),
             future_rows=sum(it.future_rows for it in found),
             dml_statements=sum(it.dml_statements for it in found),
+            open_xa=", ".join(it.open_xa for it in found if it.open_xa),
             silent=max((it.silent for it in found), default=0.0),
             history="; ".join(it.history for it in found if it.history),
             members=self._member_statuses(),
@@ -261,7 +264,9 @@ class GroupParser(ParserThread):
     def _read(self) -> None:
         """Merge until told to stop, or until nothing more will come. Raises SluiceError."""
         self._staging.clear()
-        places = self._places if self._reached is None else [Cursor.at(self._reached)]
+        places = self._places
+        if self._reached is not None:
+            places = [replace(Cursor.at(self._reached), restart=self._ring.restarts.at(self._reached))]
         check_places(places)
         begin = next((it.position for it in places if it is not None and it != OLDEST), None)
         kept = begin if isinstance(begin, Cut) else Cut()
@@ -318,6 +323,7 @@ class GroupParser(ParserThread):
         parser.heartbeat = self._config.window / 2000
         parser.on_caught_up = on_caught_up
         ring.on_put = self._wake.set
+        self._ring.restarts.members[name] = ring.restarts
         if self._filter is not None:
             parser.refilter(self._filter)
         if self._change and name == next(iter(self._config.parts)):
@@ -375,15 +381,16 @@ class GroupParser(ParserThread):
         if member.has_left or not member.measured.is_set():  # its keys would be wrong
             return
         name, pool, quiet, state = member.name, member.pool, member.quiet, member.state[0]
-        if member.ahead is not None:
-            merger.measured(name, round(member.ahead * 1_000_000))
+        ahead = round((member.ahead or 0.0) * 1_000_000)
+        merger.measured(name, ahead)
         now = self._now()
         stamps, sizes, is_open = pool.take(now)
         if len(stamps):
             self._events += len(stamps)
             merger.add(name, stamps, sizes, is_open=is_open, now=now)
-        if quiet is not None and quiet[0] == pool.taken and now - quiet[1] <= 2 * merger.period:
-            merger.heartbeat(name, now=now)
+        if quiet is not None and quiet is not member.told and quiet[0] == pool.taken:
+            merger.heartbeat(name, now=now, time=quiet[1] + ahead)  # as of its arrival: it may have more by now
+            member.told = quiet
         if state == "finished" and pool.taken == pool.ring.next:
             merger.leave(name)
             member.has_left = True

@@ -1,6 +1,7 @@
 """The places of the members that a cut has."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ....protocol.cut import Cut, parse_executed
 from ....protocol.errors import SourceChangedError
@@ -26,6 +27,7 @@ def places_of(name: str, places: Sequence[Cursor | None]) -> list[Cursor | None]
         elif isinstance(it.position, Cut):
             place = it.position.places.get(name)
             gtids = parse_executed(it.gtid).get(name, "")
-            found.append(None if place is None else Cursor.at(place, str(gtids)))
+            restart = it.restart.places.get(name) if isinstance(it.restart, Cut) else None
+            found.append(None if place is None else replace(Cursor.at(place, str(gtids)), restart=restart))
     known = [it for it in found if it is not None and it != OLDEST]
     return [*dict.fromkeys([*(starts(known, None) if known else []), *(it for it in found if it not in known)])]

@@ -1,7 +1,7 @@
 """What the other side of an output keeps with the changes, as one: how far the output has come."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
 from ...protocol.errors import BadPositionError
@@ -51,23 +51,23 @@ def counts(found: Kept | None, moved: str | None, *, is_written: bool) -> bool:
 
 
 def resume(
-    found: Kept | None, known: Mapping[str, Any], epoch: int, *, where: str, advice: str
+    found: Kept | None, known: Mapping[str, Any], epoch: int, *, where: str, advice: Callable[[], str]
 ) -> tuple[Place | None, str]:
     """Return the place where an output goes on, None when its cursor counts, and how that was moved by hand last.
 
     ``found`` is what the other side has, ``known`` what is kept with the cursor (`memory_of`, or only ``moved``).
     Raises RejectedError when the place is gone, or belongs to a later epoch: the text names ``where`` that is, and
-    ends with the ``advice``.
+    ends with what ``advice`` returns.
     """
     was_written = known.get("written", False)
     if found is None and was_written:
-        raise RejectedError(f"its place is gone at {where}; {advice}")
+        raise RejectedError(f"its place is gone at {where}; {advice()}")
     if found is None or not counts(found, known.get("moved"), is_written=was_written):
         return None, known.get("moved") or ""
     if found.epoch > epoch:
         raise RejectedError(
             f"{where} has the place of this output from epoch {found.epoch}, and this server is in epoch"
-            f" {epoch}: another server has the destination. Or its cursors were lost: then {advice}"
+            f" {epoch}: another server has the destination. Or its cursors were lost: then {advice()}"
         )
     return found.place, found.moved
 

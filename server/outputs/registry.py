@@ -52,8 +52,8 @@ class Making(Protocol):
 
 
 KINDS: Mapping[str, Kind] = {
-    "file": Kind(FileSettings, "file"),
     "kafka": Kind(KafkaSettings, "kafka", kafka_names()),
+    "file": Kind(FileSettings, "file"),
 }
 """Sluice's own, by what `sluice.output.<name>.type` is set to."""
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from ....store.batch import Batch
@@ -39,7 +40,7 @@ class FileTarget:
     def open(self, memory: str, moved: str, epoch: int) -> Place | None:
         """See `Target.open`."""
         self._abandoned.clear()
-        advice = seek_advice(self._output.destination, self._output.client_id)
+        advice = partial(seek_advice, self._output.destination, self._output.client_id)
         try:
             found = self._folder.read()
             kept = None if found is None else found.kept

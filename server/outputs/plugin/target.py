@@ -92,7 +92,7 @@ class PluginTarget:
         except ValueError as error:
             raise RejectedError(f"its place is {error}; {self._advice}") from None
         known = read_memory(memory, moved)
-        place, self._moved = resume(found, known, epoch, where="the other side", advice=self._advice)
+        place, self._moved = resume(found, known, epoch, where="the other side", advice=lambda: self._advice)
         self.send((), place)
         return place
 

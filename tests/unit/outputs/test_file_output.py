@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
+from sluice.protocol.errors import ConfigError
 from sluice.server.conformance.changes import batch, number_at, place_after
+from sluice.server.outputs.file.checks import complaints
 from sluice.server.outputs.file.settings import FileSettings
 from sluice.server.outputs.file.target import FileTarget
 from sluice.server.outputs.settings import Output
@@ -269,3 +271,20 @@ def test_rows_are_in_parquet_whatever_was_cut(tmp_path: Path) -> None:
     rows = [it for path in whole(tmp_path) for it in parquet.read_table(path).to_pylist()]
     assert [dict(it["after"])["id"] for it in rows] == [str(number) for number in range(ALL)]
     assert {path.suffix for path in whole(tmp_path)} == {".parquet"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "has_transactions", "text"),
+    [
+        ({"on_refused": "skip"}, True, "onRefused = skip cannot be used with type file"),
+        ({"form": "pb", "late": True}, True, "format pb cannot be used with late = true"),
+        ({"form": "pb"}, False, r"format pb cannot be used with canal\.instance\.filter\.transaction\.entry"),
+    ],
+)
+def test_settings_that_cannot_be_followed_are_refused(
+    settings: dict[str, Any], has_transactions: bool, text: str, tmp_path: Path
+) -> None:
+    known = FileSettings.model_validate({"client_id": 1, "folder": tmp_path, **settings})
+    output = Output("shop", "copy", known, shared=False, has_transactions=has_transactions)
+    with pytest.raises(ConfigError, match=text):
+        complaints(output)

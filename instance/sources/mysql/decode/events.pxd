@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
+from .....protocol.canal.tags cimport INSERT, UPDATE
+
 
 cpdef enum BinlogEvent:
     """`enum Log_event_type` of MySQL (libs/mysql/binlog/event/binlog_event.h) and of MariaDB (sql/log_event.h)."""
@@ -88,11 +90,29 @@ cdef struct RowsType:      # what a type of rows event says about its rows
     bint is_partial
 
 
-cdef bint rows_type(int type, RowsType *rows) noexcept nogil       # False if it is not a type of rows event
 cdef bint may_be_made_up(int type) noexcept nogil
 cdef bint checksum_fits(const uint8_t *data, size_t size) noexcept nogil
 cdef bint has_checksum_algorithm(str version) except -1
 cdef int too_short() except -1 nogil
+cdef int bad_checksum() except -1 nogil
+
+
+cdef inline bint rows_type(int type, RowsType *rows) noexcept nogil:
+    """Whether it is a type of rows event, and what it says."""
+    rows.kind = INSERT
+    rows.is_compressed = type >= MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1
+    rows.is_partial = type == PARTIAL_UPDATE_ROWS_EVENT
+    if WRITE_ROWS_EVENT_V1 <= type <= DELETE_ROWS_EVENT_V1:
+        rows.kind = INSERT + type - WRITE_ROWS_EVENT_V1
+    elif WRITE_ROWS_EVENT <= type <= DELETE_ROWS_EVENT:
+        rows.kind = INSERT + type - WRITE_ROWS_EVENT
+    elif rows.is_partial:
+        rows.kind = UPDATE
+    elif MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1 <= type <= MARIADB_DELETE_ROWS_COMPRESSED_EVENT:
+        rows.kind = INSERT + (type - MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1) % 3
+    else:
+        return False
+    return True
 
 
 cdef inline bint is_gtid(int type) noexcept nogil:

@@ -4,7 +4,6 @@ import re
 
 from libc.stdint cimport uint8_t, uint32_t
 
-from .....protocol.canal.tags cimport INSERT, UPDATE
 from .....protocol.littleendian cimport le32
 
 from .....protocol.errors import DecodeError
@@ -12,23 +11,6 @@ from .....protocol.errors import DecodeError
 
 cdef extern from "<libdeflate.h>" nogil:
     uint32_t libdeflate_crc32(uint32_t crc, const void *data, size_t size)  # zlib's takes five times as long
-
-
-cdef bint rows_type(int type, RowsType *rows) noexcept nogil:
-    rows.kind = INSERT
-    rows.is_compressed = type >= MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1
-    rows.is_partial = type == PARTIAL_UPDATE_ROWS_EVENT
-    if WRITE_ROWS_EVENT_V1 <= type <= DELETE_ROWS_EVENT_V1:
-        rows.kind = INSERT + type - WRITE_ROWS_EVENT_V1
-    elif WRITE_ROWS_EVENT <= type <= DELETE_ROWS_EVENT:
-        rows.kind = INSERT + type - WRITE_ROWS_EVENT
-    elif rows.is_partial:
-        rows.kind = UPDATE
-    elif MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1 <= type <= MARIADB_DELETE_ROWS_COMPRESSED_EVENT:
-        rows.kind = INSERT + (type - MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1) % 3
-    else:
-        return False
-    return True
 
 
 cdef bint may_be_made_up(int type) noexcept nogil:
@@ -73,6 +55,12 @@ cdef int too_short() except -1 nogil:
     """Raises DecodeError."""
     with gil:
         raise DecodeError("an event that is too short for its fields")
+
+
+cdef int bad_checksum() except -1 nogil:
+    """Raises DecodeError."""
+    with gil:
+        raise DecodeError("the checksum of an event does not fit")
 
 
 cdef class Event:

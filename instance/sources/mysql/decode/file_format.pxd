@@ -2,6 +2,8 @@
 
 from libc.stdint cimport uint8_t
 
+from .events cimport CHECKSUM_SIZE, HEADER_SIZE, bad_checksum, checksum_fits
+
 
 cdef class FileFormat:
     cdef bint is_known             # the event has come
@@ -12,5 +14,11 @@ cdef class FileFormat:
 
     # Reads the body, and moves its end before its checksum.
     cdef int read(self, const uint8_t *body, const uint8_t **end) except -1
-    # Where another event ends without its checksum, which has to fit.
-    cdef const uint8_t *end_of(self, const uint8_t *data, size_t size) except NULL nogil
+
+    cdef inline const uint8_t *end_of(self, const uint8_t *data, size_t size) except NULL nogil:
+        """Where another event ends without its checksum, which has to fit."""
+        if not self.has_checksums:
+            return data + size
+        if size < HEADER_SIZE + CHECKSUM_SIZE or not checksum_fits(data, size):
+            bad_checksum()
+        return data + size - CHECKSUM_SIZE

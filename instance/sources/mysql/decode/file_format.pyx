@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t
 from libc.string cimport memcpy, memset
 
 from .....protocol.littleendian cimport le16
-from .events cimport CHECKSUM_SIZE, HEADER_SIZE, checksum_fits, has_checksum_algorithm, too_short
+from .events cimport CHECKSUM_SIZE, HEADER_SIZE, bad_checksum, checksum_fits, has_checksum_algorithm, too_short
 
 from .....protocol.errors import DecodeError
 
@@ -39,7 +39,7 @@ cdef class FileFormat:
             if algorithm != CHECKSUM_NONE and algorithm != CHECKSUM_CRC32:
                 raise DecodeError(f"checksums of algorithm {algorithm}, which is unknown")
             if algorithm == CHECKSUM_CRC32 and not checksum_fits(body - HEADER_SIZE, size):
-                raise DecodeError("the checksum of an event does not fit")
+                bad_checksum()
         self.server_version = version
         self.is_mariadb = "mariadb" in version.lower()
         memset(self.post_header, 0, sizeof(self.post_header))
@@ -47,11 +47,3 @@ cdef class FileFormat:
         self.has_checksums = algorithm == CHECKSUM_CRC32
         self.is_known = True
         return 0
-
-    cdef const uint8_t *end_of(self, const uint8_t *data, size_t size) except NULL nogil:
-        if not self.has_checksums:
-            return data + size
-        if size < HEADER_SIZE + CHECKSUM_SIZE or not checksum_fits(data, size):
-            with gil:
-                raise DecodeError("the checksum of an event does not fit")
-        return data + size - CHECKSUM_SIZE

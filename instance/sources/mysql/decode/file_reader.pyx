@@ -4,7 +4,7 @@ import re
 
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 
-from .....protocol.littleendian cimport le16, le32, le64, length_encoded
+from .....protocol.littleendian cimport le64, length_encoded
 from .events cimport *
 from .file_format cimport FileFormat
 
@@ -29,25 +29,15 @@ cdef class FileReader:
         self.offset = self.next_offset = -1
         return 0
 
-    cdef int read_header(self, const uint8_t *data, size_t size) except -1 nogil:
-        """The header of an event of that many bytes."""
-        if size < HEADER_SIZE:
-            with gil:
+    cdef int wrong_size(self, size_t size) except -1 nogil:
+        """Raises DecodeError."""
+        with gil:
+            if size < HEADER_SIZE:
                 raise DecodeError(f"an event of {size} bytes, which is less than a header")
-        self.header.timestamp = le32(data)
-        self.header.type = data[4]
-        self.header.server_id = le32(data + 5)
-        self.header.size = le32(data + 9)
-        self.header.log_pos = le32(data + 13)
-        self.header.flags = le16(data + 17)
-        if self.header.size != size:
-            with gil:
-                raise DecodeError(f"an event of {size} bytes whose header says {self.header.size}")
-        self.body = data + HEADER_SIZE
-        self.body_end = data + size
-        return 0
+            raise DecodeError(f"an event of {size} bytes whose header says {self.header.size}")
 
-    cdef int locate(self, const uint8_t *data, size_t size, bint in_transaction) except -1 nogil:
+    cdef int locate_special(self, const uint8_t *data, size_t size, bint in_transaction) except -1 nogil:
+        """An event that begins a file, or that a server may make up; or one that comes too early."""
         cdef bint artificial = self.header.flags & LOG_EVENT_ARTIFICIAL_F != 0
         if self.header.type == ROTATE_EVENT and artificial:
             # Made by the server, maybe before it said whether events have checksums; a checksum cannot fit by chance.
@@ -58,44 +48,25 @@ cdef class FileReader:
                 with gil:
                     raise DecodeError("an event before the FORMAT_DESCRIPTION event")
             self.body_end = self.format.end_of(data, size)
-        self.place.length = self.header.size
-        if (
-            self.header.type == HEARTBEAT_EVENT or self.header.type == HEARTBEAT_EVENT_V2 or artificial
-            or (self.header.log_pos == 0 and not in_transaction)
+        if self.header.type == FORMAT_DESCRIPTION_EVENT and not artificial and (
+            self.header.log_pos or in_transaction
         ):
-            self.place.offset = max(self.offset, 0)
-            if not may_be_made_up(self.header.type):
-                with gil:
-                    raise DecodeError("an event that is not a part of the file, but of a type that has to be")
-        elif self.header.type == FORMAT_DESCRIPTION_EVENT:
             self.place.offset = FIRST_OFFSET
-        else:
-            self.check_offset(in_transaction)
+            return 0
+        self.place.offset = max(self.offset, 0)
+        if not may_be_made_up(self.header.type):
+            with gil:
+                raise DecodeError("an event that is not a part of the file, but of a type that has to be")
         return 0
 
-    cdef int check_offset(self, bint in_transaction) except -1 nogil:
-        """Computes where the event ends, and compares that with its `log_pos`.
-
-        `log_pos` has 32 bits and wraps beyond 4 GiB. It is 0 between GTID and XID of MariaDB 11.8. A dump by GTID
-        leaves transactions out, but only whole ones.
-        """
-        cdef int64_t start = self.offset
-        cdef uint32_t off
-        if self.header.log_pos:
-            off = self.header.log_pos - <uint32_t>(start + self.header.size)
-            if off and self.by_gtid and not in_transaction and off <= INT32_MAX:
-                start += off
-                off = 0
-            if off:
-                with gil:
-                    raise DecodeError(
-                        f"an event that ends at {start + self.header.size} by the events before it, "
-                        f"but at {self.header.log_pos} by its header"
-                    )
-        self.counts = True
-        self.place.offset = start
-        self.offset = start + self.header.size
-        return 0
+    cdef int64_t start_after(self, uint32_t gap, bint in_transaction) except -1 nogil:
+        if not self.by_gtid or in_transaction or gap > INT32_MAX:
+            with gil:
+                raise DecodeError(
+                    f"an event that ends at {self.offset + self.header.size} by the events before it, "
+                    f"but at {self.header.log_pos} by its header"
+                )
+        return self.offset + gap
 
     # log_pos: where an idle source stands; MariaDB beyond 4 GiB: 0, with the offset in a subheader
     # v1: file name

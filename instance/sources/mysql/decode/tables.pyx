@@ -2,17 +2,9 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cython.operator cimport dereference
 from libc.stdint cimport uint8_t, uint64_t
-from libc.string cimport memcmp
-from libcpp.unordered_map cimport unordered_map
 
 from .plan cimport TablePlan
-
-cdef enum:
-    KNOWN_BYTES = 8 << 20          # of plans kept (some 8,000 tables); more are forgotten between two transactions
-    KNOWN_IDS = 8192               # of tables, kept likewise
-
 
 cdef inline bytes name_in(const uint8_t *body, size_t size):
     """Schema 0x00 table 0x00, of a TABLE_MAP body after table id and flags; None if it is cut off."""
@@ -24,14 +16,6 @@ cdef inline bytes name_in(const uint8_t *body, size_t size):
     if size < 2 + schema_size + table_size:
         return None
     return (<const char *>body + 1)[:schema_size] + (<const char *>body + schema_size + 2)[:table_size]
-
-
-cdef inline bint is_of(const void *known, const uint8_t *body, size_t size) noexcept nogil:
-    """Whether the KnownTable is that of a TABLE_MAP body after table id and flags, and counts."""
-    return (
-        known != NULL and not (<KnownTable>known).forgotten
-        and (<KnownTable>known).size == size and memcmp((<KnownTable>known).data, body, size) == 0
-    )
 
 
 @cython.no_gc
@@ -81,13 +65,8 @@ cdef class KnownTables:
             self.has_retired = True
         return 0
 
-    cdef void *find(self, uint64_t id) noexcept nogil:
-        cdef unordered_map[uint64_t, void *].iterator place = self.by_id.find(id)
-        return NULL if place == self.by_id.end() else dereference(place).second
-
-    cdef bint knows(self, uint64_t id, const uint8_t *body, size_t size) except -1 nogil:
-        if is_of(self.find(id), body, size):
-            return True
+    cdef bint knows_body(self, uint64_t id, const uint8_t *body, size_t size) except -1 nogil:
+        """Whether the table is known under another id."""
         with gil:
             table = self.latest.get(name_in(body, size))
             if table is not None and is_of(<void *>table, body, size):
@@ -96,10 +75,8 @@ cdef class KnownTables:
         self.by_id.erase(id)
         return False
 
-    cdef int shrink(self) except -1 nogil:
+    cdef int release(self) except -1 nogil:
         """With more tables, a plan is made again when its table comes back."""
-        if not self.has_retired and self.plan_bytes <= KNOWN_BYTES and self.by_id.size() <= KNOWN_IDS:
-            return 0
         self.by_id.clear()  # those that are still known are found by their body again
         with gil:
             self.retired.clear()

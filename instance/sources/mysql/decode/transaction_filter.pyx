@@ -23,10 +23,8 @@ cdef class TransactionFilter:
         self.last_empty_ms = time_ms
         return True
 
-    cdef bint passes(self, int64_t time_ms, bint is_end) noexcept nogil:
-        """Whether a BEGIN or END passes filterTransactionEntry."""
-        if not self.drops_entries:
-            return True
+    cdef bint passes_now_and_then(self, int64_t time_ms, bint is_end) noexcept nogil:
+        """Whether a BEGIN or END is one of the few that pass."""
         if -INTERVAL <= time_ms - self.last_end_ms <= INTERVAL:
             self.dropped_count += 1
             if self.dropped_count <= THRESHOLD:

@@ -59,4 +59,9 @@ cdef class XaTransaction:
 
 # Makes every entry of the transaction say which XA transaction it belongs to. The xid has at most XA_TEXT_MAX bytes.
 cdef void mark_entries(EntryWriter entries, const char *state, const uint8_t *xid, size_t size) noexcept nogil
-cdef int check_xid(size_t size) except -1 nogil
+cdef int xid_too_long() except -1 nogil
+
+
+cdef inline int check_xid(size_t size) except -1 nogil:
+    """Raises DecodeError."""
+    return xid_too_long() if size > XA_TEXT_MAX else 0

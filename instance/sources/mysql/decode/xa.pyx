@@ -49,12 +49,10 @@ cdef inline bint is_xa_start(const uint8_t *event, size_t size) noexcept nogil:
     return text < event + size and starts_with(text, event + size, "XA START")
 
 
-cdef int check_xid(size_t size) except -1 nogil:
+cdef int xid_too_long() except -1 nogil:
     """Raises DecodeError."""
-    if size > XA_TEXT_MAX:
-        with gil:
-            raise DecodeError(f"an XA transaction whose id has more than {XA_TEXT_MAX} characters")
-    return 0
+    with gil:
+        raise DecodeError(f"an XA transaction whose id has more than {XA_TEXT_MAX} characters")
 
 
 cdef void mark_entries(EntryWriter entries, const char *state, const uint8_t *xid, size_t size) noexcept nogil:

@@ -198,7 +198,7 @@ async def serve(
 
 
 async def _start(embedded: EmbeddedServer, names: list[str], *, some: bool) -> None:
-    """Start the destinations. One that cannot start keeps no other from it; with ``some`` at least one has to."""
+    """Start the destinations. One that cannot start does not block others; with ``some`` at least one has to."""
     failed = []
     for name in names:
         try:

@@ -416,7 +416,7 @@ class Instance(Main):
 
     @property
     def source_status(self) -> SourceStatus | None:
-        """Which of several servers is read; None if there is one only, and nobody asks whether it lives."""
+        """Which of several servers is read; None if there is only one, and no health check."""
         return self._switch.status
 
     async def switch_source(self, address: str = "", *, accept: bool = False) -> None:

@@ -176,7 +176,7 @@ class Serving(ABC):
     @property
     @abstractmethod
     def source_status(self) -> SourceStatus | None:
-        """Which of several servers is read; None if there is one only, and nobody asks whether it lives."""
+        """Which of several servers is read; None if there is only one, and no health check."""
 
     # --- serving ------------------------------------------------------------------------------------------------------
 

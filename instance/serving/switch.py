@@ -110,7 +110,7 @@ class SourceSwitch:
 
     @property
     def status(self) -> SourceStatus | None:
-        """Which server is read; None if there is one only, and nobody asks whether it lives."""
+        """Which server is read; None if there is only one, and no health check."""
         config, detection = self._destination.config, self._detection
         if not config.others and config.probing is None:
             return None

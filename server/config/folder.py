@@ -126,8 +126,8 @@ class Configuration:
     def check(self) -> None:
         """Read all destinations to start. Raises one ConfigError with all mistakes.
 
-        A destination that Canal could serve and Sluice cannot keeps no other from it, nor does a package that is to
-        bring a kind of source, output or form.
+        Neither a destination that only Canal could serve blocks the others, nor a package that is to bring a kind of
+        source, output or form.
         """
         mistakes = []
         for destination in self.destinations():

@@ -89,7 +89,7 @@ class DestinationStatus:
     outputs: Sequence[OutputStatus] = ()
     """Those that run here."""
     source: SourceStatus | None = None
-    """Which of several servers is read; None if there is one only, and nobody asks whether it lives."""
+    """Which of several servers is read; None if there is only one, and no health check."""
     lost_cursors: bool = False
     """ZooKeeper has lost cursors of it: no server has it until they are restored."""
     stuck: float = 0.0

@@ -1,4 +1,4 @@
-"""The thread that calls an output of another package: one that hangs keeps nobody from stopping."""
+"""The thread that calls an output of another package: the server can stop although one hangs."""
 
 import time
 from collections.abc import Callable

@@ -294,7 +294,7 @@ class TestEnd:
 
 
 class TestOneThatCannotBeMade:
-    """An output exists as soon as it is configured: it holds what it is due, and says what is in its way."""
+    """An output exists as soon as it is configured: it holds what it is due, and reports its error."""
 
     async def test_has_a_client_and_an_error(self, setup: Setup) -> None:
         setup.missing = "pip install 'sluice-cdc[kafka]'"

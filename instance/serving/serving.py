@@ -676,8 +676,9 @@ class Serving(ABC):
         choices = "Seek `oldest` to get all that is left, or that position or `latest` to pass over it"
         if client_id not in cursors.clients.ids:
             choices = (
-                "Subscribe with start `oldest` to get all that is left, or with `latest`; or say that it is not wanted:"
-                f" `sluice gaps confirm {self.config.destination} {client_id}`"
+                "Subscribe with start `oldest` to get all that is left, or with `latest`. A client of Canal cannot say"
+                f" that: `sluice seek {self.config.destination} {client_id} oldest` does it. Or say that nothing of it"
+                f" is wanted: `sluice gaps confirm {self.config.destination} {client_id}`"
             )
         raise BadPositionError(
             f"client {client_id} has lost its position, and `earliest` would skip changes that the source still has: it"

@@ -191,6 +191,8 @@ class Calls(Destinations):
     ) -> Move | None:
         """Move the cursor of a client to a place, forward or back, durably; its outstanding batches are forgotten.
 
+        A client that has left when it was lost is subscribed there: one of Canal cannot say where it comes back.
+
         ``start`` is as for `subscribe`, or a place with its GTIDs, of any source. ``is_confirmed``: it is not moved by
         hand, but to where the other side has all before. Returns what is passed over by that; None if there is nothing.
 
@@ -205,6 +207,13 @@ class Calls(Destinations):
             SourceError: the source cannot be asked.
         """
         instance = self._admit_by_hand(destination, client_id)
+        is_known = client_id in instance.cursors.clients.ids
+        if not (is_known or isinstance(start, Cursor)) and instance.gate.is_unsettled(client_id):
+            await self.subscribe(destination, client_id, start=start)
+            await self.audit(
+                destination, "seek", client_id, after=instance.cursors.status(client_id).position, detail="it had left"
+            )
+            return None
         if start == "earliest":
             await instance.check_earliest(client_id)
         place = start["timestamp"] if isinstance(start, dict) else start

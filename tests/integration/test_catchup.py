@@ -473,9 +473,11 @@ async def test_without_gtids_the_end_of_a_file_that_was_read_is_the_begin_of_the
             await acked(server, CLIENT, 3)
 
 
-@pytest.mark.parametrize("confirms", [False, pytest.param(True, marks=pytest.mark.extended)])
+@pytest.mark.parametrize(
+    "how", ["seek", *(pytest.param(it, marks=pytest.mark.extended) for it in ("subscribe", "confirm"))]
+)
 async def test_a_client_that_left_when_it_was_lost_says_after_a_restart_what_becomes_of_that(
-    source: Server, schema: str, tmp_path: Path, *, confirms: bool
+    source: Server, schema: str, tmp_path: Path, how: str
 ) -> None:
     async with serving(source, schema, tmp_path) as server:
         await subscribed(server)
@@ -486,13 +488,16 @@ async def test_a_client_that_left_when_it_was_lost_says_after_a_restart_what_bec
         await soon(lambda: "has purged the binlog" in server.destination_status(NAME).error)
         await server.unsubscribe(NAME, CLIENT)
     async with serving(source, schema, tmp_path) as server:
-        with pytest.raises(BadPositionError, match=rf"start `oldest`.*sluice gaps confirm {NAME} {CLIENT}"):
+        choices = rf"start `oldest`.*`sluice seek {NAME} {CLIENT} oldest`.*`sluice gaps confirm {NAME} {CLIENT}`"
+        with pytest.raises(BadPositionError, match=choices):
             await server.subscribe(NAME, CLIENT)
-        if confirms:
+        if how == "confirm":
             assert await server.confirm_gaps(NAME, CLIENT) == 1
-        await server.subscribe(NAME, CLIENT, start="earliest" if confirms else "oldest")
+        elif how == "seek":
+            await server.seek(NAME, CLIENT, "oldest")
+        await server.subscribe(NAME, CLIENT, start="oldest" if how == "subscribe" else "earliest")
         fill(source, schema, 5, 5)
-        assert await acked(server, CLIENT, 5) == ([5] if confirms else [3, 4, 5])
+        assert await acked(server, CLIENT, 5) == ([5] if how == "confirm" else [3, 4, 5])
 
 
 @pytest.mark.parametrize("is_known", [pytest.param(False, marks=pytest.mark.extended), True])

@@ -39,7 +39,7 @@ def lines(folder: Path) -> list[bytes]:
         indexes = [json.loads(it.read_text()) for it in sorted(folder.glob("*.index"))]
         return [line for it in indexes for line in (folder / it["file"]).read_bytes().splitlines()]
 
-    eventually(lambda: any(b'"finished"' in line for line in read()), "the end in a file")
+    eventually(lambda: any(b'"finished"' in line and b'"INSERT"' in line for line in read()), "the end in a file")
     return read()
 
 

@@ -30,16 +30,16 @@ def sluice(tmp_path: Path) -> Iterator[Sluice]:
 
 
 def taken(client: Client, is_over: str) -> list[Change]:
-    """All changes up to one of a table, as a client gets them, with acks."""
+    """All changes up to a row of a table, as a client gets them, with acks."""
     found: list[Change] = []
     with client:
         client.subscribe(start="oldest")
 
         def is_there() -> bool:
             found.extend(client.get(timeout=1).changes())
-            return any(it.table == is_over for it in found)
+            return any(it.table == is_over and it.rows() for it in found)
 
-        eventually(is_there, f"a change of {is_over}")
+        eventually(is_there, f"a row of {is_over}")
     return found
 
 
@@ -59,7 +59,7 @@ def write(sluice: Sluice, folder: Path, source: Server, schema: str, **settings:
         with load:
             load.finish()
         changes = taken(sluice.client(7), "finished")
-        eventually(lambda: any("finished" in it for it in contents(folder)), "the end in a whole file")
+        eventually(lambda: rows(folder) == load.changes() + 1, "the end in a whole file")
     return load, changes
 
 
@@ -67,6 +67,11 @@ def contents(folder: Path) -> list[str]:
     """The files, as far as they are text."""
     indexes = [json.loads(it.read_text()) for it in sorted(folder.glob("*.index"))]
     return [plain(folder / it["file"]).decode(errors="replace") for it in indexes]
+
+
+def rows(folder: Path) -> int:
+    """How many rows whole files have."""
+    return sum(json.loads(it.read_text())["rows"] for it in folder.glob("*.index"))
 
 
 def plain(path: Path) -> bytes:

@@ -485,7 +485,7 @@ class TestPositions:
             cursor = setup.embedded.cursor(NAME, 1001)
             assert cursor is not None
             epoch = setup.embedded.epoch(NAME)
-            expected = {"position": str(cursor.position), "gtids": "", "epoch": epoch, "moved": ""}
+            expected = {"position": str(cursor.position), "gtids": "", "epoch": epoch, "moved": "", "number": count}
             assert (await self.records(setup))[-1] == expected
 
     @pytest.mark.extended

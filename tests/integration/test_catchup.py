@@ -450,6 +450,34 @@ async def test_a_client_at_the_end_of_a_file_that_is_purged_has_lost_nothing(
                 await acked(server, 2, 3)
 
 
+@pytest.mark.extended
+@pytest.mark.parametrize("gtid_on", [False, True])
+async def test_a_stream_goes_on_where_the_file_at_whose_end_it_was_cut_is_purged_meanwhile(
+    source: Server, schema: str, tmp_path: Path, *, gtid_on: bool
+) -> None:
+    """As it does after a restart; also if it is cut again before anything follows."""
+    with Proxy((source.host, source.port)) as proxy:
+        options = {"gtid_on": gtid_on, "master_address": f"{proxy.host}:{proxy.port}"}
+        async with serving(source, schema, tmp_path, **options) as server:
+            await subscribed(server)
+            fill(source, schema, 1, 1)
+            await acked(server, CLIENT, 1)
+            proxy.cut_after(1)
+            proxy.cut()
+            await soon(lambda: server.destination_status(NAME).state == "error")
+            await lose_log(source)
+            for _ in range(2):
+                proxy.heal()
+                await soon(lambda: server.destination_status(NAME).state == "running")
+                proxy.cut_after(1)
+                proxy.cut()
+                await soon(lambda: server.destination_status(NAME).state == "error")
+            fill(source, schema, 2, 3)
+            proxy.heal()
+            assert await acked(server, CLIENT, 3) == [2, 3]
+            assert not server.moves(NAME)
+
+
 async def test_without_gtids_the_end_of_a_file_that_was_read_is_the_begin_of_the_next(
     source: Server, schema: str, tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 """The decoder: raw replication packets to framed entries in segments, with a slot each."""
 
+cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libcpp.string cimport string
 
@@ -45,6 +46,7 @@ cdef struct Begin:         # a BEGIN that is put when the first entry of its tra
     uint8_t xa[XA_TEXT_MAX]
 
 
+@cython.final
 cdef class Decoder:
     cdef readonly Staging staging
     cdef Ring ring

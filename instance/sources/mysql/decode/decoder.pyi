@@ -1,5 +1,5 @@
 from enum import IntEnum
-from typing import Protocol
+from typing import Protocol, final
 
 from .....protocol.position import Position
 from .....store.ring import Kind, Ring, Staging
@@ -34,6 +34,7 @@ class DecoderOptions(Protocol):
     @property
     def event_bytes(self) -> int: ...
 
+@final
 class Decoder:
     staging: Staging
     event: Event | None

@@ -18,6 +18,7 @@ events of the prepared part, from XA START to XA PREPARE, after its own, and all
 decoder leaves them where they were prepared.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, strlen
@@ -158,6 +159,7 @@ cdef inline bint has_all(const uint8_t *bits, uint64_t count) noexcept nogil:
 
 # --- the decoder -----------------------------------------------------------------------------------------------------
 
+@cython.final  # so the loop calls its methods directly, not through a table
 cdef class Decoder:
     """Decodes one binlog dump after the other into a staging.
 

@@ -7,12 +7,18 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sluice.instance.sources.group.config import GroupConfig
+from sluice.instance.sources.registry import examine
 from sluice.instance.status import MemberStatus
 from sluice.protocol.canal import entry_pb2 as pb
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.cut import Cut, parse_place
+from sluice.protocol.errors import SourceChangedError, SourceError
+from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
+from sluice.store.cursor import Cursor
 from tests.conftest import Database
 from tests.reading import config, embedded
 from tests.servers import Server
@@ -152,3 +158,31 @@ async def test_a_transaction_that_is_larger_than_its_pool_and_the_ring_passes_wh
         mine = [row for member, row in got if member == "my"]
         assert mine == [str(it) for it in range(50)]
         assert got.index(("maria", "1")) in (0, 50)
+
+
+def test_a_group_is_examined_member_by_member(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    tables = {name: f"{database(it)}.orders" for name, it in servers.items()}
+    for name, it in servers.items():
+        it.query(f"CREATE TABLE {tables[name]} (id INT PRIMARY KEY)")
+    configuration = group(servers, tmp_path, r".*\..*")
+    with examine(configuration) as source:
+        source.check(is_replaced=False)
+        summary = source.summary()
+        assert "member my: MySQL 9.7" in summary
+        assert "member maria: MariaDB 11.8" in summary
+        assert {tuple(it.split(".")) for it in tables.values()} <= set(source.tables())
+        gone = Cut({"my": Position("another", "binlog.000001", 1, 4, 0)})
+        assert source.refused([None]) == {}
+        with pytest.raises(SourceChangedError):
+            source.refused([Cursor.at(gone)])
+        assert source.find(None).startswith("member my: at ")
+
+
+def test_a_member_that_cannot_be_reached_is_named(mysql97: Server, tmp_path: Path) -> None:
+    configuration = group({"my": mysql97}, tmp_path, r".*\..*")
+    wrong = config(mysql97, tmp_path, db_password="wrong")
+    with pytest.raises(SourceError, match="member other: "):
+        examine(configuration.with_parts({**configuration.parts, "other": wrong}))

@@ -115,17 +115,30 @@ class Archive:
 
     def _begin_at(self, number: int, after: Place | None) -> Sequence[Index]:
         """Return the files from one on, or from the one that has a place; from one with the begin of a transaction."""
+        self._check_begin(number, after)
         first = 0
         for place, it in enumerate(self.files):
             position = Position.parse(it.from_position)
-            if position.n:  # it begins inside a transaction
-                continue
             begin = Place(position.file_number, position.begin)
-            if (number and _number(it) <= number) or (after is not None and begin <= after):
+            is_before = _number(it) <= number if number else after is not None and begin <= after
+            if is_before and position == position.transaction:
                 first = place
-            elif after is not None and place == 0:
-                raise PurgedError(f"{self.folder} begins at {position}, after the given place: changes are missing")
         return self.files[first:]
+
+    def _check_begin(self, number: int, after: Place | None) -> None:
+        """Raise PurgedError when the first file begins after the place that is asked for."""
+        position = Position.parse(self.files[0].from_position)
+        begin = Place(position.file_number, position.begin)
+        is_inside = position != position.transaction
+        if number and _number(self.files[0]) > number:
+            raise PurgedError(
+                f"{self.folder} begins with the file {self.files[0].file}, after the last one that was applied: changes"
+                " may be missing. Put the files back, or begin under another --job, with --after"
+            )
+        if not number and after is not None and (begin > after or (is_inside and begin >= after)):
+            raise PurgedError(f"{self.folder} begins at {position}, after the given place: changes are missing")
+        if not number and after is None and is_inside:
+            raise PurgedError(f"{self.folder} begins at {position}, inside a transaction: give a place by --after")
 
 
 class Transaction(NamedTuple):

@@ -128,3 +128,27 @@ def test_files_bring_a_dump_to_a_point_in_time(
         commands.run(*command, environ={"SLUICE_TARGET_PASSWORD": mysql80.password})
         assert mysql80.query(f"SELECT * FROM {schema}.goods ORDER BY id") == wanted
     mysql80.query(f"DROP DATABASE {schema}")
+
+
+@pytest.mark.extended
+def test_a_replay_that_is_killed_applies_each_transaction_once(
+    sluice: Sluice, mariadb118: Server, mysql80: Server, database: Database, tmp_path: Path
+) -> None:
+    schema, folder = database(mariadb118), tmp_path / "files"
+    load, _changes = write(sluice, folder, mariadb118, schema)
+    mysql80.query(f"CREATE DATABASE {schema}")
+    for table in (*load.TABLES, "finished"):
+        columns = "id INT PRIMARY KEY, writer INT, n INT, v VARCHAR(500)"
+        mysql80.query(f"CREATE TABLE {schema}.{table} ({columns}) CHARSET utf8mb4")
+    to = f"mysql://{mysql80.user}@{mysql80.host}:{mysql80.port}"
+    command = ["replay", str(folder), "--to", to, "--job", schema]
+    environ = {"SLUICE_TARGET_PASSWORD": mysql80.password}
+    for number in range(1, 6):
+        with commands.Command(*command, environ=environ) as process:
+            time.sleep(0.3 * number)
+            process.kill()
+    commands.run(*command, environ=environ, check=True)
+    for table in load.TABLES:
+        statement = f"SELECT * FROM {schema}.{table} ORDER BY id"
+        assert mysql80.query(statement) == mariadb118.query(statement)
+    mysql80.query(f"DROP DATABASE {schema}")

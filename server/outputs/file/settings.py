@@ -35,8 +35,8 @@ class FileSettings(OutputSettings):
     """Whether to compress a file once it is whole. `zstd` adds `.zst` to its name; a Parquet file has it
     inside."""
     file_bytes: int = setting("sluice.output.<name>.fileBytes", 512 << 20, ge=1 << 16, le=1 << 40, unit="bytes")
-    """Size at which a file is whole and the next one begins. A file can be larger by the batches that are sent at a
-    time. The size counts before compression."""
+    """Size at which a file is whole and the next one begins. A file ends at the end of a transaction, unless it is
+    twice as large then. The size counts before compression."""
     file_seconds: int = setting("sluice.output.<name>.fileSeconds", 3600, ge=1, le=31_536_000, unit="s")
     """Time after which a file is whole, counted from its first change. An empty file is never written."""
     max_age: int = setting("sluice.output.<name>.maxAge", 0, ge=0, le=876_000, unit="h")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from ....protocol.position import Position
 from ....store.batch import Batch
 from ..kept import Kept, memory_of, read_memory, resume, seek_advice
 from ..markers import without_markers
@@ -94,7 +95,9 @@ class FileTarget:
         now = time.time()  # noqa: TID251  it is stored
         is_old = part.size > 0 and not 0 <= now - part.begun < settings.file_seconds
         try:
-            if is_old or part.size >= settings.file_bytes:
+            if (is_old or part.size >= settings.file_bytes) and (
+                is_boundary(part.to) or part.size >= 2 * settings.file_bytes
+            ):
                 self._folder.finish(settings.form)
             if settings.max_age and not 0 <= now - self._pruned < PRUNING:
                 self._pruned = now
@@ -120,3 +123,9 @@ class FileTarget:
 
     def _failed(self, error: OSError) -> DeliveryError:
         return DeliveryError(f"{self._settings.folder} cannot be written: {error}")
+
+
+def is_boundary(text: str) -> bool:
+    """Whether a place is between two transactions, or has no name."""
+    position = Position.parse(text) if text else None
+    return position is None or position == position.transaction

@@ -20,7 +20,7 @@ from sluice.server.outputs.file.checks import complaints
 from sluice.server.outputs.file.settings import FileSettings
 from sluice.server.outputs.file.target import FileTarget
 from sluice.server.outputs.settings import Output
-from sluice.server.outputs.target import DeliveryError, RejectedError
+from sluice.server.outputs.target import DeliveryError, Place, RejectedError
 from tests.effort import THOROUGH
 
 ROWS = 8
@@ -288,3 +288,16 @@ def test_settings_that_cannot_be_followed_are_refused(
     output = Output("shop", "copy", known, shared=False, has_transactions=has_transactions)
     with pytest.raises(ConfigError, match=text):
         complaints(output)
+
+
+def test_a_file_ends_at_the_end_of_a_transaction_unless_that_is_huge(tmp_path: Path) -> None:
+    found = target(tmp_path)
+    found.open("", "", 1)
+    sizes = []
+    for number in range(0, 5 * ROWS, ROWS):
+        place = Place("conformance/log.1@0:0:7" if number < 4 * ROWS else "conformance/log.1@0:8:0", "")
+        found.send([found.prepare(batch(number, ROWS, SIZE))], place)
+        sizes.append(len(list(whole(tmp_path))))
+    assert sizes == [0, 0, 0, 1, 1]
+    found.send([found.prepare(batch(5 * ROWS, ROWS, SIZE))], Place("conformance/log.1@0:9:0", ""))
+    assert len(list(whole(tmp_path))) == 2

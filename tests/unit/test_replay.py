@@ -1,0 +1,100 @@
+"""The transactions of files of changes, as `sluice replay` applies them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sluice.protocol.canal.rows import decode_rows
+from sluice.protocol.errors import BadParameterError, PurgedError, SourceError
+from sluice.protocol.position import Position
+from sluice.server.replay import Archive, End, Place
+from tests.unit.test_changes_source import TRANSACTIONS, position, write
+
+
+def at(number: int) -> Place:
+    """Where a transaction begins."""
+    place = position(number)
+    return Place(place.file_number, place.begin)
+
+
+def found(folder: Path, done: int = 0, after: Place | None = None, end: End | None = None) -> list[int]:
+    """The transactions that are given, by the rows that each of them has."""
+    given = list(Archive(folder).transactions(done, after, end or End()))
+    numbers = [it.commit_ts for it in given]
+    assert numbers == sorted(set(numbers))
+    ids = [[row.after["id"] for row in decode_rows(b"".join(e.data for e in it.entries)) if row.after] for it in given]
+    assert ids == [[it[0], it[0] + 1] for it in ids]
+    return [it[0] // 2 for it in ids]
+
+
+def test_transactions_are_whole_although_files_end_inside_them(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert found(tmp_path) == list(range(TRANSACTIONS))
+
+
+def test_each_is_given_again_with_the_same_number_wherever_it_goes_on(tmp_path: Path) -> None:
+    write(tmp_path)
+    every = [it.commit_ts for it in Archive(tmp_path).transactions(0, None, End())]
+    for done in every:
+        again = [it.commit_ts for it in Archive(tmp_path).transactions(done, at(3), End())]
+        assert [it for it in again if it > done] == [it for it in every[3:] if it > done]
+
+
+def test_it_begins_after_a_place_and_ends_before_another_or_at_a_time(tmp_path: Path) -> None:
+    write(tmp_path)
+    for number in range(0, TRANSACTIONS, 7):
+        assert found(tmp_path, after=at(number)) == list(range(number, TRANSACTIONS))
+        assert found(tmp_path, end=End(at(number))) == list(range(number))
+        if number:
+            assert found(tmp_path, end=End(None, number)) == list(range(number))
+
+
+def test_nothing_is_given_when_files_are_missing_before_the_place(tmp_path: Path) -> None:
+    write(tmp_path)
+    for index in sorted(tmp_path.glob("*.index"))[:3]:
+        index.unlink()
+    with pytest.raises(PurgedError, match=r"begins at .*, after the given place: changes are missing"):
+        found(tmp_path, after=at(0))
+    with pytest.raises(PurgedError, match=r"after the last one that was applied: changes may be missing"):
+        found(tmp_path, done=(2 << 32) + 1)
+
+
+def test_a_transaction_of_which_the_begin_is_missing_is_not_applied(tmp_path: Path) -> None:
+    write(tmp_path)
+    indexes = sorted(tmp_path.glob("*.index"))
+    number = next(it for it, index in enumerate(indexes) if not json.loads(index.read_text())["from"].endswith(":0"))
+    first = Position.parse(json.loads(indexes[number].read_text())["from"])
+    for index in indexes[:number]:
+        index.unlink()
+    with pytest.raises(PurgedError, match=r"inside a transaction: give a place by --after"):
+        found(tmp_path)
+    with pytest.raises(PurgedError, match=r"after the given place: changes are missing"):
+        found(tmp_path, after=Place(first.file_number, first.begin))
+    following = first.begin // 100 + 1
+    assert found(tmp_path, after=at(following)) == list(range(following, TRANSACTIONS))
+
+
+def test_it_stops_where_a_file_is_missing(tmp_path: Path) -> None:
+    write(tmp_path)
+    sorted(tmp_path.glob("*.index"))[5].unlink()
+    with pytest.raises(PurgedError, match=r"and the file before it ends at .*: files are missing between them"):
+        found(tmp_path)
+
+
+def test_a_folder_without_files_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="has no whole file of changes"):
+        Archive(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "x", "mysql-bin.000001", "mysql-bin:4", "mysql-bin.000001:x"])
+def test_what_is_no_place_is_refused(text: str) -> None:
+    with pytest.raises(BadParameterError, match="not FILE:OFFSET, nor a position"):
+        Place.parse(text)
+
+
+def test_places_and_times_are_read() -> None:
+    assert Place.parse("mysql-bin.000017:4711") == Place(17, 4711)
+    assert Place.parse("a/bin.000018@3:47:1") == Place(18, 47)
+    assert End.parse("2026-11-27T14:05:00+00:00") == End(None, 1795788300000)
+    assert End.parse("mysql-bin.000017:4711") == End(Place(17, 4711))

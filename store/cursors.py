@@ -469,7 +469,8 @@ class Cursors:
         late = subscriber.next_late(reading, self.snapshots.late)
         if late is not None:
             return self.snapshots.mark_late(subscriber, reading, late)
-        reading.pass_floor(self.track.shown)
+        if reading.floor is not None:
+            reading.pass_floor(self.track.shown)
         rows = None if reading.windows.yields else self.snapshots.mark_rows(subscriber, reading, content)
         if rows is not None:
             return rows

@@ -49,7 +49,8 @@ class Progress:
         """Move a subscriber on over what it does not want, if it has confirmed everything."""
         served = subscriber.served
         if served is not None:
-            served.reading.pass_floor(served.track.shown)
+            if served.reading.floor is not None:
+                served.reading.pass_floor(served.track.shown)
             self._note(subscriber, served.reading, served.reading.unwanted_up_to(served.end))
 
     def moved_on(self, client_id: int) -> Subscriber:

@@ -161,6 +161,15 @@ def test_the_gtids_are_those_of_the_source(tmp_path: Path) -> None:
     assert [it for _, first, last in runs for it in range(first, last + 1)] == list(range(1, TRANSACTIONS + 1))
 
 
+def test_it_knows_at_a_place_what_was_executed_before_its_file_or_what_the_cursor_says(tmp_path: Path) -> None:
+    write(tmp_path)
+    index = json.loads(sorted(tmp_path.glob("*.index"))[4].read_text())
+    place = Position.parse(index["from"])
+    assert Reading(tmp_path, Cursor.at(place)).begin == [(str(place), gtids(place.begin // 100))]
+    there = position(20)
+    assert Reading(tmp_path, Cursor.at(there, gtids(20))).begin == [(str(there), gtids(20))]
+
+
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_it_begins_and_ends_at_any_place(tmp_path: Path, n: int) -> None:
     places = write(tmp_path)

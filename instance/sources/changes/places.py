@@ -21,7 +21,7 @@ class Start(NamedTuple):
     position: Position
     """What is before it is left out."""
     gtids: str
-    """What was executed before that file; empty if unknown."""
+    """What was executed there, or at least before that file; empty if unknown."""
 
 
 def find_files(config: ChangesConfig) -> list[Index]:
@@ -77,8 +77,9 @@ def find(config: ChangesConfig, files: Sequence[Index], place: Cursor) -> Start:
         if position.is_comparable(begin) and position < begin:
             before = True
             break
-        if position.is_comparable(end) and position <= end:
-            return Start(number, position, it.gtids_before)
+        is_before_end = position.is_comparable(end) and (position < end or (position == end and it is files[-1]))
+        if is_before_end or position == begin:  # what follows may be of another source
+            return Start(number, position, place.gtid or it.gtids_before)
     if before and number == 0:
         raise PurgedError(f"{config.place} begin at {files[0].from_position}, after {position}: changes are missing")
     if before:

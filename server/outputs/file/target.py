@@ -95,7 +95,9 @@ class FileTarget:
         now = time.time()  # noqa: TID251  it is stored
         is_old = part.size > 0 and not 0 <= now - part.begun < settings.file_seconds
         try:
-            if (is_old or part.size >= settings.file_bytes) and (
+            # Only the files that follow can say what was executed before them.
+            is_first = part.gtids != "" and not part.gtids_before
+            if (is_old or is_first or part.size >= settings.file_bytes) and (
                 is_boundary(part.to) or part.size >= 2 * settings.file_bytes
             ):
                 self._folder.finish(settings.form)

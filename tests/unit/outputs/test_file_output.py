@@ -301,3 +301,14 @@ def test_a_file_ends_at_the_end_of_a_transaction_unless_that_is_huge(tmp_path: P
     assert sizes == [0, 0, 0, 1, 1]
     found.send([found.prepare(batch(5 * ROWS, ROWS, SIZE))], Place("conformance/log.1@0:9:0", ""))
     assert len(list(whole(tmp_path))) == 2
+
+
+def test_only_the_first_file_does_not_know_what_was_executed_before_it(tmp_path: Path) -> None:
+    found = target(tmp_path, form="pb")
+    found.open("", "", 1)
+    for number in range(4):
+        gtids = f"8a94f357-aab4-11df-86ab-c80aa9429562:1-{number + 1}"
+        place = Place(place_after((number + 1) * ROWS).position, gtids)
+        found.send([found.prepare(batch(number * ROWS, ROWS, SIZE))], place)
+    indexes = [json.loads(it.read_text()) for it in sorted(tmp_path.glob("*.index"))]
+    assert [(it["gtidsBefore"][-4:], it["gtids"][-4:]) for it in indexes] == [("", ":1-1"), (":1-1", ":1-3")]

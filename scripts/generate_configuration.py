@@ -25,6 +25,7 @@ from sluice.server.fronts import FRONTS
 from sluice.server.outputs.file.settings import FileSettings
 from sluice.server.outputs.forms.settings import RecordSettings
 from sluice.server.outputs.kafka.settings import KafkaSettings
+from sluice.server.outputs.mysql.settings import MysqlSettings
 from sluice.server.outputs.settings import OutputNames, OutputSettings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,6 +88,8 @@ def page() -> str:
         *sections(RecordSettings),
         *sections(KafkaSettings),
         LIBRARY,
+        "\n## An output to MySQL or MariaDB (`instance.properties`)\n",
+        *sections(MysqlSettings),
     ]
     parts += ["\n## An output to files (`instance.properties`)\n", *sections(FileSettings)]
     parts += ["\n## Keys of Canal that have no effect\n\n| keys | reason |\n| --- | --- |\n"]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +28,9 @@ STATEMENT = 1 << 20
 """Bytes of a statement, about; less where the target takes less."""
 KEYS, TERMS = 1000, 100
 """Rows of a DELETE: where their keys can stand in one list, and where they cannot."""
+
+RESUMES: Final = "A job that is started again resumes where it stopped; an output tries again by itself"
+"""What comes after the mistake."""
 
 _INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "bit", "enum", "set"})
 _UNSIGNED = frozenset({"bit", "enum", "set"})
@@ -200,15 +203,15 @@ class TargetTable:
         shown = ".".join(name)
         if not columns:
             raise TargetError(
-                f"the target has no table {shown} for the changes of {source}: create it there with the same columns,"
-                " then start the mirror again: it resumes where it stopped"
+                f"the target has no table {shown} for the changes of {source}: create it there with the same columns."
+                f" {RESUMES}"
             )
         cursor.execute(_KEY, name)
         key = [_text(column) for (column,) in cursor.fetchall()]
         if needs_key and not key:
             raise TargetError(
                 f"{shown} on the target has no primary key, so that the rows of {source} cannot be found in it: give it"
-                " the key of the source, then start the mirror again"
+                f" the key of the source. {RESUMES}"
             )
         cursor.execute(_ENGINE, name)
         for (engine,) in cursor.fetchall():
@@ -265,13 +268,8 @@ class TargetTable:
     def update_each(self, before: pa.MapArray, after: pa.MapArray, rows: pa.Int32Array) -> Iterator[Statement]:
         """Give a statement for each row, which makes one row that is as before as it is after, by all columns."""
         for (old, chosen), (new, _) in zip(_by_columns(before, rows), _by_columns(after, rows), strict=True):
-            terms: list[Term] = []
-            for name, it in new.items():
-                column = self.columns[name]
-                if not column.is_generated:
-                    set_to = f"{', ' if terms else ''}{quote_name(column.name)} = "
-                    terms.append(Term(set_to, column.values(it), column.literal, column))
-            terms += [Term(" WHERE "), *self._equalities(old)]
+            written = {name: it for name, it in new.items() if not self.columns[name].is_generated}
+            terms = [*self._assignments(written), Term(" WHERE "), *self._equalities(old)]
             head = f"UPDATE {quote_table(*self.name)} SET "  # noqa: S608
             yield from _statements(head, terms, "", " LIMIT 1", _each(chosen))
 
@@ -281,6 +279,65 @@ class TargetTable:
             self._check_columns(values)
             head = f"DELETE FROM {quote_table(*self.name)} WHERE "  # noqa: S608
             yield from _statements(head, self._equalities(values), "", " LIMIT 1", _each(chosen))
+
+    def upserts(self, images: pa.MapArray, limit: int, rows: pa.Int32Array) -> Iterator[tuple[int, Statement]]:
+        """Give for each row, by its number, a statement that makes the row with its key as the image is.
+
+        Unlike that of `replace` it deletes nothing, which would delete or change rows of other tables that refer to it.
+        """
+        for values, chosen in _by_columns(images, rows):
+            self._check_columns(values)
+            written = {name: it for name, it in values.items() if not self.columns[name].is_generated}
+            names = [quote_name(self.columns[name].name) for name in written]
+            head = f"INSERT INTO {quote_table(*self.name)} ({','.join(names)}) VALUES "  # noqa: S608
+            tail = f" ON DUPLICATE KEY UPDATE {','.join(f'{name} = VALUES({name})' for name in names)}"
+            found = _statements(head, [*self._row(written), Term(")")], "", tail, _each(chosen))
+            error_values = self._with_error_values(written)
+            for number, statement in enumerate(found):
+                self._check_size(statement, limit)
+                is_lenient = error_values is not None and error_values[number].as_py()
+                yield chosen[number].as_py(), replace(statement, is_lenient=is_lenient)
+
+    def updates(self, before: pa.MapArray, after: pa.MapArray, rows: pa.Int32Array) -> Iterator[tuple[int, Statement]]:
+        """Give for each row, by its number, a statement that makes the row with the key before as it is after."""
+        for (old, chosen), (new, _) in zip(_by_columns(before, rows), _by_columns(after, rows), strict=True):
+            self._check_columns(new)
+            written = {name: it for name, it in new.items() if not self.columns[name].is_generated}
+            terms = [*self._assignments(written), Term(" WHERE "), *self._key_equalities(old)]
+            error_values = self._with_error_values(written)
+            head = f"UPDATE {quote_table(*self.name)} SET "  # noqa: S608
+            for number, statement in enumerate(_statements(head, terms, "", "", _each(chosen))):
+                is_lenient = error_values is not None and error_values[number].as_py()
+                yield chosen[number].as_py(), replace(statement, is_lenient=is_lenient)
+
+    def deletes(self, images: pa.MapArray, rows: pa.Int32Array) -> Iterator[tuple[int, Statement]]:
+        """Give for each row, by its number, a statement that deletes the row with its key."""
+        for values, chosen in _by_columns(images, rows):
+            head = f"DELETE FROM {quote_table(*self.name)} WHERE "  # noqa: S608
+            found = _statements(head, self._key_equalities(values), "", "", _each(chosen))
+            yield from zip(chosen.to_pylist(), found, strict=True)
+
+    def _key_equalities(self, values: dict[str, Values]) -> list[Term]:
+        terms: list[Term] = []
+        for column in self.key:
+            part = values.get(column.name.lower())
+            if part is None:
+                self._check_columns(values)
+                continue
+            terms += [Term(" AND " if terms else ""), *column.equality(part)]
+        return terms
+
+    def _assignments(self, values: dict[str, Values]) -> Iterator[Term]:
+        for number, (name, it) in enumerate(values.items()):
+            column = self.columns[name]
+            yield Term(
+                f"{', ' if number else ''}{quote_name(column.name)} = ", column.values(it), column.literal, column
+            )
+
+    def _row(self, values: dict[str, Values]) -> Iterator[Term]:
+        for number, (name, it) in enumerate(values.items()):
+            column = self.columns[name]
+            yield Term("," if number else "(", column.values(it), column.literal, column)
 
     def _equalities(self, values: dict[str, Values]) -> list[Term]:
         self._check_columns(values)
@@ -292,21 +349,20 @@ class TargetTable:
         return terms
 
     def _replace(self, values: dict[str, Values], limit: int, count: int, *, is_lenient: bool) -> Iterator[Statement]:
-        terms: list[Term] = []
-        for name, it in values.items():
-            column = self.columns[name]
-            terms.append(Term("," if terms else "(", column.values(it), column.literal, column))
         names = ",".join(quote_name(self.columns[name].name) for name in values)
         head = f"REPLACE INTO {quote_table(*self.name)} ({names}) VALUES "  # noqa: S608
         limits = count, count, min(STATEMENT, limit)
-        for statement in _statements(head, [*terms, Term(")")], ",", "", limits):
-            size = len(statement.sql)
-            if size > limit:
-                raise TargetError(
-                    f"a row of {self.source} needs a statement of {size} bytes, and the target takes {limit}:"
-                    f" SET GLOBAL max_allowed_packet there to {_power_above(size)} or more, then start the mirror again"
-                )
+        for statement in _statements(head, [*self._row(values), Term(")")], ",", "", limits):
+            self._check_size(statement, limit)
             yield replace(statement, is_lenient=is_lenient)
+
+    def _check_size(self, statement: Statement, limit: int) -> None:
+        size = len(statement.sql)
+        if size > limit:
+            raise TargetError(
+                f"a row of {self.source} needs a statement of {size} bytes, and the target takes {limit}:"
+                f" SET GLOBAL max_allowed_packet there to {_power_above(size)} or more. {RESUMES}"
+            )
 
     def _with_error_values(self, values: dict[str, Values]) -> pa.BooleanArray | None:
         """Tell the rows with an ENUM that has MySQL's error value, the number 0; None when there are none."""
@@ -328,9 +384,9 @@ class TargetTable:
             problems.append(f"the target lacks {', '.join(sorted(unknown))}")
         if missing:
             problems.append(f"the change lacks {', '.join(sorted(missing))}")
-        advice = "alter the target to have the same columns, then start the mirror again: it resumes where it stopped"
+        advice = f"alter the target to have the same columns. {RESUMES}"
         if missing:
-            advice += ". A source whose binlog_row_image is not FULL leaves columns out, too: set it to FULL there"
+            advice += " A source whose binlog_row_image is not FULL leaves columns out, too: set it to FULL there"
         raise TargetError(
             f"{' and '.join(problems)}. A change of {self.source} has the columns {', '.join(values)};"
             f" {'.'.join(self.name)} on the target has {', '.join(self._written)}: {advice}"
@@ -357,7 +413,7 @@ class TargetTable:
             raise TargetError(
                 f"the primary key of {'.'.join(self.name)} on the target is"
                 f" ({', '.join(column.name for column in self.key)}), which is not that of {self.source} on the source:"
-                " give both tables the same primary key, then start the mirror again"
+                f" give both tables the same primary key. {RESUMES}"
             )
 
 

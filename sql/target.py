@@ -11,10 +11,10 @@ from pymysql.constants import ER
 
 from ..protocol.errors import SourceError, TargetError
 from .database import Database, DatabaseSession, is_lost, reason
-from .statements import Statement, TargetTable
+from .statements import RESUMES, Statement, TargetTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
 
     from pymysql.cursors import Cursor
 
@@ -51,7 +51,7 @@ class Target:
         ``lock``: a name that no two sessions have at a time: one that was lost ends with its last statement.
         """
         self.database = database
-        self._time_zone = fixed_offset(time_zone) or time_zone
+        self._time_zone = time_zone
         self.retry = retry
         """Seconds for which a transaction is tried again."""
         self._lock = lock
@@ -105,12 +105,7 @@ class Target:
         try:
             with session.cursor() as cursor:
                 self._take_lock(cursor)
-                cursor.execute("SELECT @@max_allowed_packet")
-                self.packet = cursor.fetchall()[0][0] - 1  # the command is a byte
-                set_modes(cursor, is_strict=True)
-                cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")  # fewer locks between tasks
-                cursor.execute("SET foreign_key_checks = 0, unique_checks = 1, sql_safe_updates = 0")
-                self._set_time_zone(cursor)
+                self.packet = set_up(cursor, self.database, self._time_zone)
         except BaseException:
             session.close()
             raise
@@ -125,16 +120,27 @@ class Target:
                     " statement: see SHOW PROCESSLIST there"
                 )
 
-    def _set_time_zone(self, cursor: "Cursor") -> None:
-        try:
-            cursor.execute("SET time_zone = %s", (self._time_zone,))
-        except pymysql.MySQLError as error:
-            if error.args[0] != ER.UNKNOWN_TIME_ZONE:
-                raise
-            raise TargetError(
-                f"{self.database} does not know the time zone {self._time_zone}, which the destination writes TIMESTAMP"
-                " values in: load the zones there (mysql_tzinfo_to_sql), or set sluice.instance.timeZone to UTC"
-            ) from error
+
+def set_up(cursor: "Cursor", database: Database, time_zone: str) -> int:
+    """Make a session one for changes, and return how many bytes a statement may have.
+
+    ``time_zone``: that of the texts of TIMESTAMP values. Raises TargetError when the server does not know it.
+    """
+    cursor.execute("SELECT @@max_allowed_packet")
+    packet: int = cursor.fetchall()[0][0] - 1  # the command is a byte
+    set_modes(cursor, is_strict=True)
+    cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")  # fewer locks between tasks
+    cursor.execute("SET foreign_key_checks = 0, unique_checks = 1, sql_safe_updates = 0")
+    try:
+        cursor.execute("SET time_zone = %s", (fixed_offset(time_zone) or time_zone,))
+    except pymysql.MySQLError as error:
+        if error.args[0] != ER.UNKNOWN_TIME_ZONE:
+            raise
+        raise TargetError(
+            f"{database} does not know the time zone {time_zone}, which the destination writes TIMESTAMP values in:"
+            " load the zones there (mysql_tzinfo_to_sql), or set sluice.instance.timeZone to UTC"
+        ) from error
+    return packet
 
 
 def fixed_offset(zone: str) -> str | None:
@@ -158,19 +164,32 @@ def set_modes(cursor: "Cursor", *, is_strict: bool) -> None:
     cursor.execute("SET sql_mode = %s", (",".join(MODES + ("STRICT_ALL_TABLES",) * is_strict),))
 
 
-def execute(cursor: "Cursor", table: TargetTable, statements: "Iterator[Statement]") -> None:
-    """Run statements for a table in a transaction of `Target`. Raises TargetError and what a later try may not meet."""
+def execute(
+    cursor: "Cursor", table: TargetTable, statements: "Iterable[Statement]", *, has_to_find: bool = False
+) -> int:
+    """Run statements for a table in a transaction of `Target`, and return how many rows the last one has found.
+
+    ``has_to_find``: each has to find a row, in a session that counts those. Raises TargetError and what a later try may
+    not meet.
+    """
+    found = 0
     for statement in statements:
         if statement.is_lenient:
             set_modes(cursor, is_strict=False)
         try:
-            cursor.connection.query(statement.sql)
+            found = cursor.connection.query(statement.sql)
         except pymysql.MySQLError as error:
             if is_passing(error):
                 raise
             raise TargetError(
                 f"{'.'.join(table.name)} on the target refuses a change of {table.source}: {reason(error)}: make"
-                " it equal to the table of the source, then start the mirror again: it resumes where it stopped"
+                f" it equal to the table of the source. {RESUMES}"
             ) from error
+        if has_to_find and not found:
+            raise TargetError(
+                f"{'.'.join(table.name)} on the target does not have a row that {table.source} had before a change:"
+                f" make it equal to the table of the source. {RESUMES}"
+            )
         if statement.is_lenient:
             set_modes(cursor, is_strict=True)
+    return found

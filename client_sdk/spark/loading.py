@@ -17,10 +17,10 @@ from ...protocol.canal.arrow import EnvelopeDecoder
 from ...protocol.errors import TargetError
 from ...protocol.identifiers import quote_table
 from ...sql.database import Database
+from ...sql.progress import create_tables
 from ...sql.statements import TargetTable
 from ...sql.target import Target, execute
 from . import keyranges
-from .progress import create_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,7 +101,8 @@ class Progress:
         Raises:
             TargetError: the tables cannot be made or written.
         """
-        create_tables(self._target, self._schema, dict(zip(TABLES, (_SNAPSHOT, _CHUNKS), strict=True)))
+        tables = dict(zip(TABLES, (_SNAPSHOT, _CHUNKS), strict=True))
+        self._target.transact(lambda it: create_tables(it, self._target.database, self._schema, tables))
         return self._target.transact(lambda cursor: self._start(cursor, position))
 
     def chunks(self, table: tuple[str, str]) -> list[Chunk]:

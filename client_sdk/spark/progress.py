@@ -13,7 +13,7 @@ where the source stood, which tells whether places can be compared at all. ``bat
 has begun; it is NULL when that one is finished.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,9 +21,10 @@ import pymysql
 from pymysql.constants import ER
 
 from ...protocol.errors import TargetError
-from ...protocol.identifiers import quote_name, quote_table
+from ...protocol.identifiers import quote_name
 from ...protocol.position import Position
 from ...sql.database import reason
+from ...sql.progress import create_tables
 from ...sql.target import Target
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ class Progress:
         Raises:
             TargetError: the tables cannot be made or written.
         """
-        create_tables(self._target, self._schema, {"sluice_mirror": _MIRROR, "sluice_progress": _PROGRESS})
+        tables = {"sluice_mirror": _MIRROR, "sluice_progress": _PROGRESS}
+        self._target.transact(lambda it: create_tables(it, self._target.database, self._schema, tables))
         self._target.transact(self._add_members)
         self._run = self._target.transact(self._begin_run)
         return Run(self._schema, self._job, self._run)
@@ -202,34 +204,6 @@ class Progress:
             f"UPDATE {self._progress} SET batch = NULL, {_SET_PLACE} WHERE {_KEY}",  # noqa: S608
             (*place, self._job),
         )
-
-
-def create_tables(target: Target, schema: str, tables: Mapping[str, str]) -> None:
-    """Make tables for progress, names with definitions, and their schema, unless they are there. Raises TargetError."""
-
-    def work(cursor: "Cursor") -> None:
-        names = ",".join(["%s"] * len(tables))
-        cursor.execute(
-            "SELECT COUNT(*) FROM information_schema.tables"  # noqa: S608
-            f" WHERE table_schema = %s AND table_name IN ({names})",
-            (schema, *tables),
-        )
-        if cursor.fetchall()[0][0] == len(tables):
-            return
-        try:
-            cursor.execute("SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = %s", (schema,))
-            if not cursor.fetchall()[0][0]:
-                cursor.execute(f"CREATE DATABASE IF NOT EXISTS {quote_name(schema)}")
-            for name, definition in tables.items():
-                statement = f"CREATE TABLE IF NOT EXISTS {quote_table(schema, name)} ({definition}) ENGINE = InnoDB"
-                cursor.execute(statement)
-        except pymysql.MySQLError as error:
-            raise TargetError(
-                f"{target.database} cannot keep the progress: {reason(error)}. Let the account create and write tables"
-                f" in the schema {schema}, or name another schema for the progress"
-            ) from error
-
-    target.transact(work)
 
 
 def _taken_over(job: str) -> TargetError:

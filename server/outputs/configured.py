@@ -12,6 +12,7 @@ from ...instance.config import InstanceConfig
 from ...instance.plugins import PluginError
 from ...instance.properties import Lookup, Property, unknown
 from ...instance.sink.filters import TableFilter
+from ...instance.zones import local_time_zone
 from ...protocol.errors import ConfigError, FilterError
 from .registry import KINDS, kind_of
 from .settings import PLACE, PREFIX, Output, OutputNames, OutputSettings
@@ -117,6 +118,7 @@ def _read(lookup: Lookup, name: str, instance: InstanceConfig, folder: Path, *, 
         shape=hashlib.sha256(repr((instance.main.shape(), instance.shape())).encode()).hexdigest()[:16],
         has_transactions=not instance.filter_transaction_entry,
         has_shared_filter=instance.shared_filter,
+        time_zone=instance.time_zone or local_time_zone(),
     )
     try:
         complete = _complete(output, found, lookup)

@@ -34,7 +34,7 @@ from ..embedded import EmbeddedServer
 from ..embedded.companions import OutputStatus
 from ..wording import duration
 from .settings import Output
-from .target import DeliveryError, Place, Prepared, RejectedError, Target
+from .target import DeliveryError, Place, Prepared, RejectedError, SplitError, Target
 from .threads import LeftExecutor
 
 logger = logging.getLogger(__name__)
@@ -217,11 +217,14 @@ class Delivery:
         embedded, output, settings = self._embedded, self.output, self.output.settings
         client = output.destination, output.client_id
         subscribe = functools.partial(embedded.subscribe, *client, expire_after=0, output=output.name)
+        is_known = output.client_id in {it.client_id for it in embedded.clients(output.destination)}
+        has_begun = is_known and bool(embedded.memory(*client) or embedded.moved(*client))
+        begin = settings.start if has_begun else settings.begin
         try:
-            await subscribe(filter=settings.filter, where=settings.where, start=settings.start)
+            await subscribe(filter=settings.filter, where=settings.where, start=begin)
         except FilterError:
-            if output.client_id not in {it.client_id for it in embedded.clients(output.destination)}:
-                await subscribe(start=settings.start)
+            if not is_known and isinstance(begin, str):  # a snapshot would be of all tables
+                await subscribe(start=begin)
             raise
         self._session = embedded.open_session(*client, output=output.name)
 
@@ -337,14 +340,18 @@ class Delivery:
                 continue
             try:
                 prepared = await self._run(self._encoder, self._target.prepare, batch)
-            except RefusedError as error:
+            except (RefusedError, SplitError) as error:
                 await ready.join()
-                if error.entry:  # what is before it can be sent
-                    self._most = error.entry
+                self._most = error.entries if isinstance(error, SplitError) else error.entry
+                if self._most:  # what is before it can be sent
                     await self._embedded.rollback(output.destination, output.client_id, session=self._session)
                     continue
                 raise RejectedError(f"{error}, at {batch.from_}") from error
+            if prepared.is_alone:
+                await ready.join()
             await ready.put(prepared)
+            if prepared.is_alone:
+                await ready.join()
             last = batch
 
     async def _send(self, ready: asyncio.Queue[Prepared]) -> None:

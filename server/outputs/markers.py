@@ -1,12 +1,12 @@
-"""The markers among the entries of a batch, and batches without some of their entries."""
+"""What of a batch an output does not take: markers and others, and batches without these entries."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...instance.skipped import Skipped
 from ...protocol.canal.packet_pb2 import Messages
 from ...protocol.canal.rows import decode_changes
-from ...protocol.errors import MarkerError
+from ...protocol.errors import MarkerError, RefusedError
 from ...protocol.props import MARKERS
 from ...protocol.wire import varint
 from ...store.batch import Batch
@@ -33,15 +33,25 @@ def without_markers(batch: Batch, on_marker: OnMarker) -> tuple[Batch, Sequence[
     """Return a batch without the markers that are to be left out. Raises MarkerError for one that is not."""
     if on_marker is OnMarker.SEND:
         return batch, ()
+    return without(batch, find_marker, lambda _: on_marker is OnMarker.SKIP)
+
+
+def without(
+    batch: Batch, find: Callable[[bytes, int], RefusedError | None], may_skip: Callable[[RefusedError], bool]
+) -> tuple[Batch, Sequence[Skipped]]:
+    """Return a batch without what is to be left out. Raises RefusedError for what is refused and is not.
+
+    ``find`` returns what is refused of a batch from an entry on, None if nothing is, as `find_marker`.
+    """
     data, begin, skipped, pieces = b"".join(batch.slices), 0, list[Skipped](), list[bytes]()
     dropped = set[int]()
-    while (marker := find_marker(data, begin)) is not None:
-        if on_marker is OnMarker.STOP:
-            raise marker
-        skipped.append(Skipped(position_of(batch, marker.entry), str(marker)))
-        pieces.append(cut(data, begin, marker.entry))
-        begin = marker.entry + 1
-        dropped.add(marker.entry)
+    while (refused := find(data, begin)) is not None:
+        if not may_skip(refused):
+            raise refused
+        skipped.append(Skipped(position_of(batch, refused.entry), str(refused)))
+        pieces.append(cut(data, begin, refused.entry))
+        begin = refused.entry + 1
+        dropped.add(refused.entry)
     if not skipped:
         return batch, ()
     pieces.append(cut(data, begin, None))

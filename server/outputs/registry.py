@@ -9,6 +9,7 @@ from ...protocol.errors import ConfigError
 from .file.settings import FileSettings
 from .kafka.settings import KafkaSettings
 from .kafka.translation import names as kafka_names
+from .mysql.settings import MysqlSettings
 from .settings import Output, OutputSettings
 from .target import Complaints, Report, Target
 
@@ -54,6 +55,7 @@ class Making(Protocol):
 KINDS: Mapping[str, Kind] = {
     "kafka": Kind(KafkaSettings, "kafka", kafka_names()),
     "file": Kind(FileSettings, "file"),
+    "mysql": Kind(MysqlSettings, "mysql"),
 }
 """Sluice's own, by what `sluice.output.<name>.type` is set to."""
 

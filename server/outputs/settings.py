@@ -11,6 +11,7 @@ from pydantic import BeforeValidator
 from ...instance.config import ClientWhereText
 from ...instance.properties import Property
 from ...instance.settings import Settings, names, setting
+from ...store.snapshot import Selection
 
 PREFIX = "sluice.output."
 PLACE = "<name>"
@@ -46,7 +47,8 @@ class OutputSettings(Settings):
 
     type: str = setting("sluice.output.<name>.type", "kafka")
     """Target of the output. `kafka`: topics of [Kafka](kafka.md). `file`: [files in a folder](howto/file-outputs.md).
-    Any other name is a kind that an [installed package](howto/plugins.md) brings."""
+    `mysql`: [a server of MySQL or MariaDB](howto/mysql-output.md). Any other name is a kind that an [installed
+    package](howto/plugins.md) brings."""
     client_id: int | None = setting("sluice.output.<name>.clientId", None, ge=-(1 << 15), lt=1 << 15)
     """Client id of the output. Its cursor shows what the output has delivered. The client belongs to the output, and
     Sluice rejects client calls of anybody else. Empty: Sluice picks a free id from 32001 on, and keeps it. With
@@ -58,7 +60,8 @@ class OutputSettings(Settings):
     client](howto/client-conditions.md)."""
     start: str = setting("sluice.output.<name>.start", "earliest")
     """Start position if the output has no cursor yet. `earliest`: the oldest change in the ring or the log. `oldest`:
-    the oldest change that Sluice or the source still has. `latest`: the current end. You can also set a position."""
+    the oldest change that Sluice or the source still has. `latest`: the current end. You can also set a position. Type
+    `mysql` also knows `snapshot`, its default: the rows that the tables have now, then all changes."""
     max_bytes: int = setting("sluice.output.<name>.maxBytes", 1 << 20, unit="bytes", ge=1 << 10, le=64 << 20)
     """Size of a batch, which the output fetches and acknowledges as a whole. A larger change forms a batch of its
     own."""
@@ -72,8 +75,14 @@ class OutputSettings(Settings):
     """What to do with a marker. A marker stands for changes that Sluice could not decode or that are gone from the
     source. `stop` waits for an operator, `skip` skips it, `send` sends it as a message."""
     on_refused: OnRefused = setting("sluice.output.<name>.onRefused", OnRefused.STOP)
-    """What to do with a change that the target rejects because it is too large. `stop` waits for an operator. `skip`
-    skips it, with all rows of its event. `sluice quarantine skipped` lists what the output skipped, and why."""
+    """What to do with a change that cannot be sent: it is too large for a record, or with type `mysql` a DDL that is
+    refused. `stop` waits for an operator. `skip` skips it, with all rows of its event. `sluice quarantine skipped`
+    lists what the output skipped, and why."""
+
+    @property
+    def begin(self) -> str | Selection:
+        """Where a new client begins, as `EmbeddedServer.subscribe` takes it."""
+        return self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +108,8 @@ class Output:
     """Whether begins and ends of transactions are delivered; not with `canal.instance.filter.transaction.entry`."""
     has_shared_filter: bool = False
     """Whether clients change which tables are delivered: `sluice.instance.sharedFilter`."""
+    time_zone: str = ""
+    """Zone of the texts of TIMESTAMP values, empty if it has no name."""
     unknown: tuple[str, ...] = field(default=(), compare=False)
     """Complaints about keys of it that nothing reads."""
     mistake: str = ""

@@ -28,6 +28,14 @@ class RejectedError(SluiceError):
         self.position = position
 
 
+class SplitError(SluiceError):
+    """A batch has to come in parts; ``entries`` are those of the first one."""
+
+    def __init__(self, entries: int) -> None:
+        super().__init__(f"the batch has to come in parts, the first with {entries} entries")
+        self.entries = entries
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A batch in the form of the other side."""
@@ -41,6 +49,8 @@ class Prepared:
     """What is left out of it, as configured."""
     state: str = ""
     """What the target has to know when the next batch is prepared."""
+    is_alone: bool = False
+    """It is sent by itself, without those before it and after it."""
 
 
 def server_of(batch: Batch) -> str:
@@ -94,7 +104,7 @@ class Target(Protocol):
         """
 
     def prepare(self, batch: Batch) -> Prepared:
-        """Encode a batch. Raises RefusedError, which names the entry that cannot be sent."""
+        """Encode a batch. Raises RefusedError, which names the entry that cannot be sent, and SplitError."""
 
     def send(self, batches: Sequence[Prepared], place: Place | None) -> None:
         """Return when the other side has confirmed all of them, durably and in this order.

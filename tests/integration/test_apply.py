@@ -548,7 +548,7 @@ def test_columns_are_found_by_name_whatever_their_order_and_case(mirror: Mirror)
 
 ONLY_ID = "(id INT PRIMARY KEY)"
 WITH_TEXT = "(id INT PRIMARY KEY, v VARCHAR(9) CHARACTER SET utf8mb4)"
-GOES_ON = "then start the mirror again: it resumes where it stopped"
+GOES_ON = "A job that is started again resumes where it stopped; an output tries again by itself"
 
 
 @pytest.mark.parametrize(

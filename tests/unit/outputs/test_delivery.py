@@ -19,7 +19,7 @@ from sluice.server.outputs import delivery
 from sluice.server.outputs.delivery import Delivery
 from sluice.server.outputs.outputs import Outputs
 from sluice.server.outputs.settings import Output, OutputSettings
-from sluice.server.outputs.target import DeliveryError, Place, Prepared, RejectedError
+from sluice.server.outputs.target import DeliveryError, Place, Prepared, RejectedError, SplitError
 from sluice.store.batch import Batch
 from sluice.store.cursor import Cursor
 from tests.source import Source, numbers, start_embedded
@@ -46,6 +46,9 @@ class ListTarget:
         self.calls: list[str] = []
         self.poison: int | None = None
         """The number that cannot be sent."""
+        self.alone: int | None = None
+        """The number that is sent by itself."""
+        self.sent: list[list[int]] = []
         self.errors: list[SluiceError] = []
         """What the next sends raise."""
         self.unheard: list[SluiceError] = []
@@ -69,7 +72,9 @@ class ListTarget:
         if self.poison in found:
             entry = found.index(self.poison)
             raise RefusedError(f"{self.poison} is too large", entry, "shop", "goods")
-        return Prepared(batch, found, len(found), batch.bytes)
+        if self.alone in found and len(found) > 1:
+            raise SplitError(found.index(self.alone) or 1)
+        return Prepared(batch, found, len(found), batch.bytes, is_alone=self.alone in found)
 
     def send(self, batches: Sequence[Prepared], place: Place | None) -> None:
         self.calls.append("send")
@@ -78,7 +83,8 @@ class ListTarget:
                 raise DeliveryError("it was stopped")
         if self.errors:
             raise self.errors.pop(0)
-        self.confirmed += [number for it in batches for number in it.content]
+        self.sent.append([number for it in batches for number in it.content])
+        self.confirmed += self.sent[-1]
         self.place = place
         if self.unheard:
             raise self.unheard.pop(0)
@@ -139,6 +145,16 @@ async def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     await soon(lambda: made.state == "running")
     yield made
     await embedded.close()
+
+
+async def test_what_is_to_be_sent_alone_is_sent_without_those_around_it(setup: Setup) -> None:
+    setup.target.alone = 5
+    setup.target.free.clear()
+    setup.source.put(10)
+    setup.target.free.set()
+    await soon(lambda: len(setup.target.confirmed) == 10)
+    assert setup.target.confirmed == list(range(10))
+    assert [5] in setup.target.sent
 
 
 async def test_changes_are_delivered_in_order_and_acked(setup: Setup) -> None:

@@ -1,0 +1,1 @@
+"""Outputs to MySQL and MariaDB: a database kept equal."""

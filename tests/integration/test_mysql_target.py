@@ -1,0 +1,335 @@
+"""What an output of type mysql does on a real target: its place, former owners, DDL, and tables of all sorts."""
+
+import itertools
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from sluice.instance.sources.api import framed
+from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
+from sluice.protocol.errors import RefusedError, TargetError
+from sluice.server.outputs.mysql.settings import MysqlSettings
+from sluice.server.outputs.mysql.target import MysqlTarget
+from sluice.server.outputs.settings import Output
+from sluice.server.outputs.target import DeliveryError, Place, Prepared, RejectedError, SplitError
+from sluice.sql.database import Database as Account
+from sluice.store.batch import Batch
+from tests.conftest import Database
+from tests.servers import Server
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.extended
+
+Row = Mapping[str, object]
+BEGIN, END = Entry(entryType=EntryType.TRANSACTIONBEGIN), Entry(entryType=EntryType.TRANSACTIONEND)
+_numbers = itertools.count(1)
+
+
+class Copy:
+    """A schema on a target, and an output to it."""
+
+    def __init__(self, server: Server, schema: str, progress: str, **settings: Any) -> None:
+        self.server, self.schema, self.progress = server, schema, progress
+        self.settings = {"start": "earliest"} | settings
+        self.memory = ""
+
+    def target(self, **settings: Any) -> MysqlTarget:
+        server = self.server
+        found = MysqlSettings(
+            client_id=7,
+            url=f"mysql://{server.user}@{server.host}:{server.port}/",
+            password=server.password,  # type: ignore[arg-type]
+            progress=self.progress,
+            **self.settings | settings,
+        )
+        output = Output("shop", "copy", found, shared=False, time_zone="UTC")
+        return MysqlTarget(output, Account(server.host, server.port, server.user, server.password))
+
+    @contextmanager
+    def opened(self, epoch: int = 1, **settings: Any) -> Iterator[MysqlTarget]:
+        target = self.target(**settings)
+        target.open(self.memory, "", epoch)
+        try:
+            yield target
+        finally:
+            target.close()
+
+    def send(self, target: MysqlTarget, *entries: Entry, end: int, n: int = 0, snapshot: int = 0) -> None:
+        """Send entries as a batch, which ends at the n-th event of the transaction at an offset."""
+        prepared = self.prepare(target, *entries, snapshot=snapshot)
+        target.send([prepared], place(end, n))
+        self.memory = target.memory_after(prepared)
+
+    def prepare(self, target: MysqlTarget, *entries: Entry, snapshot: int = 0) -> Prepared:
+        data = framed(entries)
+        position = place(0).position
+        return target.prepare(
+            Batch(1, [memoryview(data)], position, position, len(entries), 1, len(data), 0, snapshot=snapshot)
+        )
+
+    def change(self, table: str, before: Row | None, after: Row | None, key: Sequence[str] = ("id",)) -> Entry:
+        kind = EventType.INSERT if before is None else EventType.DELETE if after is None else EventType.UPDATE
+        found = Entry(entryType=EntryType.ROWDATA)
+        found.header.schemaName, found.header.tableName, found.header.eventType = self.schema, table, kind
+        change = RowChange(eventType=kind)
+        row = change.rowDatas.add()
+        for columns, image in ((row.beforeColumns, before), (row.afterColumns, after)):
+            for number, (name, value) in enumerate((image or {}).items()):
+                column = columns.add(index=number, sqlType=4, name=name, isKey=name in key, mysqlType="int")
+                column.updated = before is None or before[name] != value
+                column.isNull = value is None
+                column.value = "" if value is None else str(value)
+        found.storeValue = change.SerializeToString()
+        return found
+
+    def read(self, table: str, *rows: Row) -> Entry:
+        """Rows of a snapshot."""
+        found = self.change(table, None, rows[0])
+        found.header.props.add(key="sluice.snapshot", value="1")
+        return found
+
+    def ddl(self, sql: str, kind: "EventType.ValueType" = EventType.ALTER, table: str = "t") -> Entry:
+        found = Entry(entryType=EntryType.ROWDATA)
+        found.header.schemaName, found.header.tableName, found.header.eventType = self.schema, table, kind
+        change = RowChange(eventType=kind, isDdl=True, sql=sql, ddlSchemaName=self.schema)
+        found.storeValue = change.SerializeToString()
+        return found
+
+    def create(self, definition: str, table: str = "t") -> None:
+        self.server.query(f"CREATE TABLE {self.schema}.{table} ({definition})")
+
+    def rows(self, table: str = "t") -> list[tuple[Any, ...]]:
+        return sorted(self.server.query(f"SELECT * FROM {self.schema}.{table}"), key=repr)
+
+
+def place(begin: int, n: int = 0) -> Place:
+    return Place(f"source/binlog.000001@1:{begin}:{n}", "")
+
+
+@pytest.fixture
+def copy(server: Server, database: Database) -> Iterator[Copy]:
+    """A schema on each server, and an output that resumes there."""
+    progress = f"progress_{next(_numbers)}"
+    yield Copy(server, database(server), progress)
+    server.query(f"DROP DATABASE IF EXISTS {progress}")
+
+
+def test_changes_are_merged_by_key_and_their_place_is_kept_with_them(copy: Copy) -> None:
+    copy.create("id INT PRIMARY KEY, u INT UNIQUE")
+    with copy.opened() as target:
+        one, two = {"id": 1, "u": 10}, {"id": 2, "u": 20}
+        copy.send(target, BEGIN, copy.change("t", None, one), copy.change("t", None, two), END, end=100)
+        swap = [
+            copy.change("t", one, {"id": 1, "u": 30}),
+            copy.change("t", two, {"id": 2, "u": 10}),
+            copy.change("t", {"id": 1, "u": 30}, {"id": 1, "u": 20}),
+        ]
+        moved = copy.change("t", {"id": 2, "u": 10}, {"id": 3, "u": 10})
+        copy.send(target, BEGIN, *swap, END, BEGIN, moved, END, end=200)
+    assert copy.rows() == [(1, 20), (3, 10)]
+    assert copy.target().open(copy.memory, "", 2) == place(200)
+
+
+def test_a_part_of_a_transaction_is_seen_only_when_it_ends(copy: Copy) -> None:
+    copy.create("id INT PRIMARY KEY")
+    with copy.opened() as target:
+        copy.send(target, BEGIN, copy.change("t", None, {"id": 1}), END, BEGIN, end=100, n=1)
+        copy.send(target, copy.change("t", None, {"id": 2}), end=100, n=2)
+        assert copy.rows() == [(1,)]
+    with copy.opened(2) as target:
+        assert copy.rows() == [(1,)]
+        copy.send(target, BEGIN, copy.change("t", None, {"id": 2}), end=100, n=2)
+        copy.send(target, copy.change("t", None, {"id": 3}), END, end=200)
+    assert copy.rows() == [(1,), (2,), (3,)]
+    assert copy.target().open(copy.memory, "", 3) == place(200)
+
+
+def test_a_former_owner_is_ended_and_cannot_commit(copy: Copy) -> None:
+    copy.create("id INT PRIMARY KEY")
+    with copy.opened(1) as former:
+        copy.send(former, BEGIN, copy.change("t", None, {"id": 1}), end=0, n=2)  # it holds the row
+        with copy.opened(2) as target:
+            copy.send(target, BEGIN, copy.change("t", None, {"id": 1}), END, end=100)
+            with pytest.raises(DeliveryError):
+                copy.send(former, copy.change("t", None, {"id": 2}), END, end=100)
+    assert copy.rows() == [(1,)]
+    with pytest.raises(RejectedError, match="another server has the destination"):
+        copy.target().open(copy.memory, "", 1)
+
+
+def test_rows_without_a_key_are_found_by_all_columns_or_stop_the_output(copy: Copy) -> None:
+    copy.create("id INT, v INT")
+    row, other = {"id": 1, "v": None}, {"id": 1, "v": 5}
+
+    def change(before: Row | None, after: Row | None) -> Entry:
+        return copy.change("t", before, after, key=())
+
+    with copy.opened() as target:
+        copy.send(target, BEGIN, change(None, row), change(None, row), change(row, other), END, end=100)
+        assert copy.rows() == [(1, 5), (1, None)]
+        with pytest.raises(RejectedError, match="does not have a row that"):
+            copy.send(target, BEGIN, change({"id": 2, "v": 2}, None), END, end=200)
+
+
+def test_foreign_keys_act_on_the_target_as_they_did_on_the_source(copy: Copy) -> None:
+    copy.create("id INT PRIMARY KEY, v INT", "parent")
+    copy.create(
+        f"id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES {copy.schema}.parent (id) ON DELETE CASCADE ON UPDATE"
+        " CASCADE",
+        "child",
+    )
+    with copy.opened() as target:
+        parents = [copy.change("parent", None, {"id": it, "v": 0}) for it in (1, 2)]
+        children = [copy.change("child", None, {"id": it * 10, "p": it}) for it in (1, 2)]
+        copy.send(target, BEGIN, *parents, *children, END, end=100)
+        changed = copy.change("parent", {"id": 1, "v": 0}, {"id": 1, "v": 1})
+        moved = copy.change("parent", {"id": 1, "v": 1}, {"id": 3, "v": 1})
+        gone = copy.change("parent", {"id": 2, "v": 0}, None)
+        copy.send(target, BEGIN, changed, moved, gone, END, end=200)
+    assert copy.rows("parent") == [(3, 1)]
+    assert copy.rows("child") == [(10, 3)]
+
+
+def test_a_trigger_on_the_target_stops_the_output(copy: Copy) -> None:
+    copy.create("id INT PRIMARY KEY")
+    copy.server.query(f"CREATE TRIGGER {copy.schema}.twice BEFORE INSERT ON {copy.schema}.t FOR EACH ROW SET @a = 1")
+    with copy.opened() as target, pytest.raises(RejectedError, match=r"has the trigger twice.*drop it there"):
+        copy.send(target, BEGIN, copy.change("t", None, {"id": 1}), END, end=100)
+
+
+def test_a_check_says_whether_the_target_takes_changes(copy: Copy) -> None:
+    assert "takes changes, each once" in copy.target().examine()
+    with copy.server.variable("read_only", 1), pytest.raises(TargetError, match="is read-only: SET GLOBAL read_only"):
+        copy.target().examine()
+
+
+def test_the_source_itself_is_refused_as_target(copy: Copy) -> None:
+    with copy.opened() as target:
+        found = copy.prepare(target, BEGIN, END)
+        target._identity = "source"
+        with pytest.raises(RejectedError, match="is the source itself"):
+            target.send([found], place(100))
+
+
+# --- DDL -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_ddl_is_refused_left_out_or_applied_by_itself(copy: Copy) -> None:
+    copy.create("id INT PRIMARY KEY")
+    statement = copy.ddl("ALTER TABLE t ADD v INT COMMENT 'a\\'b'")
+    insert = copy.change("t", None, {"id": 1})
+    with copy.opened() as target:
+        with pytest.raises(RefusedError, match="a DDL is refused: ALTER TABLE t ADD v INT") as refused:
+            copy.prepare(target, BEGIN, insert, END, statement)
+        assert refused.value.entry == 3
+    with copy.opened(2, ddl="ignore") as target:
+        copy.send(target, BEGIN, insert, END, statement, end=100)
+    with copy.opened(3, ddl="apply") as target:
+        with pytest.raises(SplitError) as split:
+            copy.prepare(target, BEGIN, insert, END, statement)
+        assert split.value.entries == 3
+        assert copy.prepare(target, statement).is_alone
+        copy.send(target, statement, end=200)
+        copy.send(target, BEGIN, copy.change("t", None, {"id": 2, "v": 2}), END, end=300)
+    assert copy.rows() == [(1, None), (2, 2)]
+
+
+def test_databases_that_the_target_does_not_have_stop_nothing(copy: Copy) -> None:
+    with copy.opened() as target:
+        for sql in ("CREATE DATABASE other", f"CREATE DATABASE {copy.schema}", "DROP DATABASE other"):
+            assert copy.prepare(target, copy.ddl(sql, EventType.QUERY, "")).records == 0
+        with pytest.raises(RefusedError, match="a DDL is refused: DROP DATABASE"):
+            copy.prepare(target, copy.ddl(f"DROP DATABASE {copy.schema}", EventType.QUERY, ""))
+
+
+def interrupt(copy: Copy, entry: Entry, monkeypatch: pytest.MonkeyPatch, *, is_done: bool) -> None:
+    """Begin a DDL, and lose the target before or after it was done."""
+    with copy.opened(ddl="apply") as target, monkeypatch.context() as patch:
+        if is_done:
+            patch.setattr(target, "_move", lambda *_: target.abandon())
+        else:
+            patch.setattr("sluice.server.outputs.mysql.target.define", lambda *_: target.abandon())
+        with pytest.raises(DeliveryError):
+            copy.send(target, entry, end=100)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_ddl_that_was_interrupted_is_done_once(copy: Copy, monkeypatch: pytest.MonkeyPatch, *, is_done: bool) -> None:
+    copy.create("id INT PRIMARY KEY")
+    statement = copy.ddl("ALTER TABLE t ADD v INT")
+    interrupt(copy, statement, monkeypatch, is_done=is_done)
+    with copy.opened(2, ddl="apply") as target:
+        copy.send(target, statement, end=100)
+        copy.send(target, BEGIN, copy.change("t", None, {"id": 1, "v": 1}), END, end=200)
+    assert copy.rows() == [(1, 1)]
+
+
+def test_a_rename_that_was_interrupted_stops_the_output(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy.create("id INT PRIMARY KEY", "t")
+    copy.create("id INT PRIMARY KEY", "u")
+    statement = copy.ddl("RENAME TABLE t TO tmp, u TO t, tmp TO u", EventType.RENAME)
+    interrupt(copy, statement, monkeypatch, is_done=True)
+    with (
+        copy.opened(2, ddl="apply") as target,
+        pytest.raises(RejectedError, match=r"it is not known whether .* RENAME"),
+    ):
+        copy.send(target, statement, end=100)
+
+
+# --- a snapshot ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("existing", "left"), [("merge", [(1,), (9,)]), ("replace", [(1,)])])
+def test_a_snapshot_fills_a_table_with_rows_only_as_configured(
+    copy: Copy, existing: str, left: list[tuple[int]]
+) -> None:
+    copy.create("id INT PRIMARY KEY")
+    copy.server.query(f"INSERT INTO {copy.schema}.t VALUES (9)")
+    with (
+        copy.opened(start="snapshot") as target,
+        pytest.raises(RejectedError, match="has rows already: empty it, or set"),
+    ):
+        copy.send(target, copy.read("t", {"id": 1}), end=0, snapshot=1)
+    with copy.opened(2, start="snapshot", existing=existing) as target:
+        copy.send(target, copy.read("t", {"id": 1}), end=0, snapshot=1)
+    assert copy.rows() == left
+    with copy.opened(3, start="snapshot", existing=existing) as target:
+        copy.send(target, BEGIN, copy.change("t", None, {"id": 2}), END, end=100)
+    assert copy.rows() == sorted([*left, (2,)])
+
+
+def test_rows_of_a_table_without_a_key_are_all_that_it_has(copy: Copy) -> None:
+    copy.create("id INT")
+    copy.server.query(f"INSERT INTO {copy.schema}.t VALUES (9)")
+    row = copy.change("t", None, {"id": 1}, key=())
+    row.header.props.add(key="sluice.snapshot", value="1")
+    with copy.opened(start="snapshot", existing="merge") as target:
+        copy.send(target, copy.ddl("TRUNCATE TABLE t", EventType.TRUNCATE), row, end=0, snapshot=1)
+    assert copy.rows() == [(1,)]
+
+
+def test_a_stop_does_not_wait_for_a_locked_row(copy: Copy) -> None:
+    copy.create("id INT PRIMARY KEY")
+    with copy.server.connect(database=copy.schema, autocommit=False) as other, copy.opened() as target:
+        other.cursor().execute("INSERT INTO t VALUES (1)")
+        failed: list[BaseException] = []
+
+        def send() -> None:
+            try:
+                copy.send(target, BEGIN, copy.change("t", None, {"id": 1}), END, end=100)
+            except DeliveryError as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        eventually(
+            lambda: copy.server.query(
+                "SELECT 1 FROM information_schema.processlist WHERE info LIKE 'REPLACE INTO%%' AND db IS NULL"
+            )
+        )
+        target.abandon()
+        thread.join(30)
+        assert [str(it) for it in failed] == ["it was stopped"]

@@ -452,8 +452,9 @@ async def test_a_client_at_the_end_of_a_file_that_is_purged_has_lost_nothing(
 
 @pytest.mark.extended
 @pytest.mark.parametrize("gtid_on", [False, True])
+@pytest.mark.parametrize("is_last_wanted", [True, False])
 async def test_a_stream_goes_on_where_the_file_at_whose_end_it_was_cut_is_purged_meanwhile(
-    source: Server, schema: str, tmp_path: Path, *, gtid_on: bool
+    source: Server, schema: str, database: Database, tmp_path: Path, *, gtid_on: bool, is_last_wanted: bool
 ) -> None:
     """As it does after a restart; also if it is cut again before anything follows."""
     with Proxy((source.host, source.port)) as proxy:
@@ -462,6 +463,14 @@ async def test_a_stream_goes_on_where_the_file_at_whose_end_it_was_cut_is_purged
             await subscribed(server)
             fill(source, schema, 1, 1)
             await acked(server, CLIENT, 1)
+            if not is_last_wanted:
+                other = database(source)
+                source.query(f"CREATE TABLE {other}.numbers (id INT PRIMARY KEY, filler VARCHAR(5000))")
+                read = server.destination_status(NAME).parser.transactions + 2
+                fill(source, other, 1, 2)
+                await soon(lambda: server.destination_status(NAME).parser.transactions >= read)
+            while (batch := await server.get_without_ack(NAME, CLIENT, timeout=2)).entries:
+                await server.ack(NAME, CLIENT, batch_id=batch.batch_id)
             proxy.cut_after(1)
             proxy.cut()
             await soon(lambda: server.destination_status(NAME).state == "error")

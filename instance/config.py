@@ -153,8 +153,9 @@ class InstanceConfig(Settings):
     it."""
     source: Annotated[str, BeforeValidator(lower)] = setting("sluice.instance.source", "mysql")
     """Kind of the source. `mysql` is MySQL or MariaDB, `files` is a folder with their [binlog
-    files](howto/files.md), `kafka` is a topic with [TiDB's changes](tidb.md). Each kind has its
-    own settings, listed below under its own heading. An [installed package](howto/plugins.md) can bring other kinds."""
+    files](howto/files.md), `kafka` is a topic with TiDB's secondary binlog and `ticdc` is a topic of TiCDC
+    ([TiDB](tidb.md)). Each kind has its own settings, listed below under its own heading. An
+    [installed package](howto/plugins.md) can bring other kinds."""
 
     route: str = setting("sluice.instance.route", "", pattern=f"^(?:{DESTINATION_NAME})?$", of_view=True)
     """Name of another destination. This destination is then a [view](howto/views.md) of it, and Sluice reads the source
@@ -177,7 +178,7 @@ class InstanceConfig(Settings):
     filter_where: WhereText = setting("sluice.instance.filter.where", "", shapes=True)
     """Rows to deliver, for tables that you want only in part: `shop.orders: status = 'paid' AND total > 10; shop.items:
     price IS NOT NULL`. An UPDATE passes if the row matched before it or matches after it. [Conditions on
-    rows](howto/conditions.md) describes the syntax. Not with `sluice.instance.source = kafka`."""
+    rows](howto/conditions.md) describes the syntax. Not with TiDB as the source."""
     filter_crossing: Annotated[Literal["update", "split"], BeforeValidator(lower)] = setting(
         "sluice.instance.filter.where.crossing", "update", shapes=True
     )
@@ -187,7 +188,7 @@ class InstanceConfig(Settings):
     filter_mask: MaskText = setting("sluice.instance.filter.mask", "", shapes=True)
     """Columns whose original values no client may receive, each with its mask: `shop.users.email: sha256;
     shop.users.phone: first 3`. The masks are `null`, `sha256`, `hmac`, and `first` with a number of characters
-    ([masks](howto/masks.md)). Not for columns of the primary key, and not with `sluice.instance.source = kafka`."""
+    ([masks](howto/masks.md)). Not for columns of the primary key, and not with TiDB as the source."""
     mask_secret: SecretStr = setting("sluice.instance.filter.mask.secret", SecretStr(""), max_length=1000)
     """Secret of the mask `hmac`, at least 16 characters."""
     filter_rows: bool = setting("canal.instance.filter.rows", default=False, shapes=True)

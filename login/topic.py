@@ -1,6 +1,6 @@
-"""A topic of TiDB's secondary binlog, which its reader and a source of Sluice share. Needs confluent-kafka.
+"""A topic with TiDB's changes, which the reader of its secondary binlog and sources share. Needs confluent-kafka.
 
-What Drainer writes has one partition. Records of transactions that were aborted are passed over; the offsets of these,
+It has one partition. Records of transactions that were aborted are passed over; the offsets of these,
 and of the markers of transactions, are holes.
 """
 
@@ -74,6 +74,8 @@ class Topic:
         """What is in the way of reading, until something is read; empty if nothing is known to be."""
         self.is_at_end = False
         """Whether all that the topic has was read."""
+        self.written = 0
+        """When the last record that was read was written, ms since 1970."""
         self._timeout = timeout
         self._denied: KafkaError | None = None
         config: dict[str, Any] = {
@@ -110,7 +112,8 @@ class Topic:
                 raise self._meaning(found.error)
             if len(found.partitions) != 1:
                 raise SourceError(
-                    f"{self} has {len(found.partitions)} partitions: TiDB's secondary binlog has one, for its order"
+                    f"{self} has {len(found.partitions)} partitions, and one is possible, for the order of changes:"
+                    " Drainer needs a topic with one, TiCDC takes partition-num=1 in the sink-uri of the changefeed"
                 )
             low, high = self._consumer.get_watermark_offsets(TopicPartition(self.name, PARTITION), self._timeout)
         except KafkaException as error:
@@ -138,6 +141,7 @@ class Topic:
         if kinds == {NoneType} and None not in values:  # as mostly: nothing is Python for each
             self.is_at_end = False
             self.trouble = ""
+            self.written = messages[-1].timestamp()[1]
             return cast("list[tuple[int, bytes]]", list(zip(map(Message.offset, messages), values, strict=True)))
         for message in messages:
             error, offset = message.error(), message.offset()
@@ -145,6 +149,7 @@ class Topic:
                 assert offset is not None
                 self.is_at_end = False
                 self.trouble = ""
+                self.written = message.timestamp()[1]
                 found.append((offset, message.value() or b""))
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                 self.is_at_end = True
@@ -168,6 +173,20 @@ class Topic:
             if waited >= self._timeout:
                 raise SourceError(f"{self}: no broker answers. {self.trouble}".rstrip(" ."))
         return None
+
+    def offset_at(self, milliseconds: int) -> int:
+        """Return the offset of the first record that was written at a time or after it, in ms since 1970.
+
+        It is the one after the last record when there is none. Raises SourceError.
+        """
+        wanted = TopicPartition(self.name, PARTITION, max(milliseconds, 0))
+        try:
+            (found,) = self._consumer.offsets_for_times([wanted], self._timeout)
+        except KafkaException as error:
+            raise self._meaning(error.args[0]) from None
+        if found.error is not None:
+            raise self._meaning(found.error)
+        return found.offset if found.offset >= 0 else self.bounds()[1]
 
     def after(self, offset: int, commit_ts: int) -> int | None:
         """Return where to go on after a record that was read; None when the topic does not have what follows it.

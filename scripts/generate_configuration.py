@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from sluice.instance.config import InstanceConfig
 from sluice.instance.properties import environment_name
 from sluice.instance.settings import Settings
+from sluice.instance.sources.kafka.config import TopicConfig
 from sluice.instance.sources.kinds import CONFIGS
 from sluice.instance.sources.mysql.config import BinlogConfig
 from sluice.server.canal_keys import WITHOUT_EFFECT
@@ -70,16 +71,19 @@ def page() -> str:
     """Return the text of the page."""
     parts = [HEAD]
     server = sections(ServerConfig)
-    own = server.index("\n### Several servers\n")
+    others = server.index("\n### Several servers\n")
     fronts = [*sections(FrontConfig), *(part for front in FRONTS for part in sections(front))]
-    parts += ["\n## The server (`canal.properties`)\n", *server[:own], *fronts, *server[own:]]
+    parts += ["\n## The server (`canal.properties`)\n", *server[:others], *fronts, *server[others:]]
     parts += ["\n## A destination (`instance.properties`)\n", *sections(InstanceConfig)]
     for config in CONFIGS.values():
         title = f"{config.source_title} as the source of a destination (`instance.properties`)"
-        parts += [f"\n## {title[0].upper()}{title[1:]}\n", *sections(config)]
+        if own := sections(config):
+            parts += [f"\n## {title[0].upper()}{title[1:]}\n", *own]
     parts += [
         "\n## Binlog settings, for a server or files as the source (`instance.properties`)\n",
         *sections(BinlogConfig),
+        "\n## Topic settings, for TiDB's changes in Kafka as the source (`instance.properties`)\n",
+        *sections(TopicConfig),
     ]
     parts += ["\n## Outputs: changes sent to other systems (`instance.properties`)\n"]
     parts += [*sections(OutputNames), *sections(OutputSettings)]

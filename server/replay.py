@@ -14,7 +14,7 @@ from ..protocol.errors import BadParameterError, BadPositionError, DecodeError, 
 from ..protocol.frames import read_note
 from ..protocol.position import Position, file_number
 from ..protocol.props import MARKERS
-from ..protocol.tidb.entries import Entry
+from ..protocol.tidb.encoder import Entry
 from ..protocol.wire import varint
 from ..store.archive import Index, read_file, read_indexes
 

@@ -9,7 +9,8 @@ from ...protocol.canal.rows import Change, Row
 from ...protocol.canal.tags import POSITIONS
 from ...protocol.errors import DecodeError
 from ...protocol.position import Position
-from ...protocol.tidb.entries import Entry, EntryEncoder
+from ...protocol.tidb.encoder import Entry
+from ...protocol.tidb.entries import EntryEncoder
 from ...protocol.wire import varint
 from ..batch import Batch
 

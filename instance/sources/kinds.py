@@ -10,12 +10,14 @@ from .group.config import GroupConfig
 from .kafka.config import KafkaConfig
 from .mysql.config import MysqlConfig
 from .plugin.config import config_of as open_config
+from .ticdc.config import TicdcConfig
 
 CONFIGS: Final[Mapping[str, type[InstanceConfig]]] = {
     "changes": ChangesConfig,
     "files": FilesConfig,
     "kafka": KafkaConfig,
     "mysql": MysqlConfig,
+    "ticdc": TicdcConfig,
 }
 """What `sluice.instance.source` can be, each with the settings that a destination then has; packages bring others."""
 

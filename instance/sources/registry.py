@@ -28,21 +28,22 @@ from .mysql.parser import Parser
 from .plugin.config import PluginConfig
 from .plugin.examination import PluginExamination
 from .plugin.parser import PluginParser
+from .ticdc.config import TicdcConfig
 
 T = TypeVar("T")
 
 
-def _of_kafka(module: str, name: str) -> Callable[..., Any]:
+def _of_topic(module: str, name: str) -> Callable[..., Any]:
     """Return what makes a part of a source whose library is an extra."""
 
     def make(*arguments: Any, **more: Any) -> Any:
         try:
-            found = import_module(f".kafka.{module}", __package__)
+            found = import_module(module, __package__)
         except ModuleNotFoundError as error:
             if error.name != "confluent_kafka":
                 raise
             raise ConfigError(
-                "sluice.instance.source = kafka needs confluent-kafka, which is missing:"
+                "a topic as the source (sluice.instance.source) needs confluent-kafka, which is missing:"
                 " pip install 'sluice-cdc[kafka]'"
             ) from error
         return getattr(found, name)(*arguments, **more)
@@ -54,7 +55,8 @@ def _of_kafka(module: str, name: str) -> Callable[..., Any]:
 PARSERS: Final[Mapping[type[InstanceConfig], Callable[..., source.Parser]]] = {
     MysqlConfig: Parser,
     FilesConfig: FilesParser,
-    KafkaConfig: _of_kafka("parser", "KafkaParser"),
+    KafkaConfig: _of_topic(".kafka.parser", "KafkaParser"),
+    TicdcConfig: _of_topic(".ticdc.parser", "TicdcParser"),
     PluginConfig: PluginParser,
     GroupConfig: lambda *given, **more: GroupParser(cast("MakeMember", make_parser), *given, **more),
     ChangesConfig: ChangesParser,
@@ -62,7 +64,8 @@ PARSERS: Final[Mapping[type[InstanceConfig], Callable[..., source.Parser]]] = {
 EXAMINATIONS: Final[Mapping[type[InstanceConfig], Callable[[Any], source.Examination]]] = {
     MysqlConfig: Examination,
     FilesConfig: FilesExamination,
-    KafkaConfig: _of_kafka("examination", "KafkaExamination"),
+    KafkaConfig: _of_topic(".kafka.examination", "KafkaExamination"),
+    TicdcConfig: _of_topic(".ticdc.examination", "TicdcExamination"),
     PluginConfig: PluginExamination,
     GroupConfig: lambda config: GroupExamination(examine, config),
     ChangesConfig: ChangesExamination,

@@ -1,22 +1,10 @@
-from typing import NamedTuple, final
+from typing import final
 
 from typing_extensions import Buffer
 
-class Entry(NamedTuple):
-    entry_type: int
-    event_type: int
-    schema: str
-    table: str
-    rows: int
-    data: bytes
-
-class Transaction(NamedTuple):
-    commit_ts: int
-    entries: list[Entry]
+from .encoder import Encoder
 
 @final
-class EntryEncoder:
-    def __init__(self, file: str) -> None: ...
-    def encode(self, value: Buffer, offset: int) -> Transaction: ...
+class EntryEncoder(Encoder): ...
 
 def commit_ts_of(value: Buffer) -> int: ...

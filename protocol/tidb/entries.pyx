@@ -17,85 +17,36 @@ that of an unsigned column. A BIGINT of which a transaction has only NULL is wri
 without their labels: their values are numbers.
 """
 
-from typing import NamedTuple
-
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from cython.operator cimport dereference
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free
 from libc.string cimport memcpy
 from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 
-from ..buffer cimport Buffer, reserve
 from ..canal.entry cimport Fields, fields_of
 from ..canal.tags cimport (
     AFTER_COLUMNS,
     BEFORE_COLUMNS,
-    CHANGE_EVENT_TYPE,
-    DDL_SCHEMA_NAME,
     DELETE,
-    ENTRY_TYPE,
-    EVENT_LENGTH,
-    EVENT_TYPE,
-    EXECUTE_TIME,
-    HEADER,
-    HEADER_PROPS,
-    INDEX,
     INSERT,
-    IS_DDL,
-    IS_KEY,
-    IS_NULL,
-    KEY,
-    LOGFILE_NAME,
-    LOGFILE_OFFSET,
-    MESSAGES,
-    MYSQL_TYPE,
-    NAME,
-    PAIR_VALUE,
-    ROW_DATAS,
-    ROWDATA,
-    SCHEMA_NAME,
-    SERVEREN_CODE,
-    SOURCE_TYPE,
-    SOURCE_TYPE_MYSQL,
-    SQL,
-    SQL_TYPE,
-    STORE_VALUE,
-    TABLE_NAME,
-    TRANSACTION_ID,
     TRANSACTIONBEGIN,
     TRANSACTIONEND,
     UPDATE,
-    UPDATED,
-    VALUE,
-    VERSION,
 )
 from ..floats cimport FLOAT_MAX, put_java_double, put_java_float
-from ..utf8 cimport is_utf8, latin1_size, put_latin1, put_utf8, utf8_size
 from ..wire cimport (
-    LENGTH_MAX,
-    VARINT_MAX,
     Span,
     WireField,
-    decimal_size,
     get_field,
     is_same,
-    put_bytes,
     put_decimal,
-    put_padded_varint,
-    put_raw,
     put_signed_decimal,
-    put_uint,
-    put_varint,
     span_at,
     span_of,
-    text_field,
-    uint_field,
-    varint_size,
 )
+from .encoder cimport LATIN1, PIECE, UTF8, Encoder, Plan
 from .tags cimport (
     BINLOG_TYPE,
     CELL_DOUBLE,
@@ -112,23 +63,17 @@ from .tags cimport (
     FIRST,
     FLEN,
     IS_PRIMARY_KEY,
-    LOGICAL_BITS,
     MUTATIONS,
     MUTATION_TYPE,
     SECOND,
     THIRD,
 )
 
-from ..canal.ddl import event_type_of
 from ..canal.types import SqlType
 from ..errors import DecodeError
 
 
 cdef enum:
-    PIECE = 256 << 10                              # bytes of rows after which another entry begins
-    KEPT = 4 << 20                                 # bytes of memory that a record leaves to the next one
-    KNOWN_BYTES = 8 << 20                          # of plans kept (some 4,000); then all are forgotten
-
     # What is known of a column's sign.
     UNKNOWN = 0
     SIGNED = 1                                     # or it has none
@@ -144,11 +89,6 @@ cdef enum:
 
 
 cdef int[3] EVENT_TYPES = [<int>INSERT, <int>UPDATE, <int>DELETE]   # by the type of a mutation
-cdef Span NOTHING = span_at(b"", 0)
-cdef const char *ROWS_COUNT = "rowsCount"
-cdef size_t ROWS_COUNT_SIZE = 9
-cdef const char *UTF_8 = "UTF-8"
-
 
 cdef int malformed() except -1 nogil:
     with gil:
@@ -222,28 +162,16 @@ def _mysql_type(str name, int64_t length, int64_t digits, bint unsigned):
 
 
 @cython.final
-cdef class Plan:
+cdef class TablePlan(Plan):
     """What is the same for all rows of a table, as its columns and their signs are in a record."""
 
     cdef int add(self, str name, str type_name, bint is_key, int64_t length, int64_t digits, bint unsigned) except -1:
         cdef Column column
-        cdef bytes head
-        cdef bytes value
-        cdef bytes null
+        sql_type = _SQL_TYPES.get(type_name, SqlType.OTHER)
         column.way = _WAYS.get(type_name, PLAIN)
         mysql_type = _mysql_type(type_name, length, digits, unsigned)
-        head = (
-            uint_field(INDEX, self.columns.size())
-            + uint_field(SQL_TYPE, _SQL_TYPES.get(type_name, SqlType.OTHER))
-            + text_field(NAME, name)
-            + uint_field(IS_KEY, is_key)
-            + text_field(MYSQL_TYPE, mysql_type)
-        )
-        value = head
-        null = head + uint_field(IS_NULL, True)
-        self.owned += [value, null]
-        column.value, column.value_size = value, len(value)
-        column.null, column.null_size = null, len(null)
+        column.value = self.add_head(self.columns.size(), sql_type, name, is_key, mysql_type, False)
+        column.null = self.add_head(self.columns.size(), sql_type, name, is_key, mysql_type, True)
         self.columns.push_back(column)
         self.described.append((name, mysql_type, is_key))
         return 0
@@ -304,14 +232,9 @@ cdef class Table:
     cdef int select(self, const string &signs) except -1:
         """Let the plan for these signs be the current one."""
         cdef bytes key = signs
-        cdef Plan plan = self.plans.get(key)
+        cdef TablePlan plan = self.plans.get(key)
         if plan is None:
-            plan = Plan.__new__(Plan)
-            plan.owned = []
-            plan.described = []
-            plan.schema, plan.table = self.schema, self.name
-            plan.names = text_field(SCHEMA_NAME, self.schema) + text_field(TABLE_NAME, self.name)
-            plan.names_span = span_at(plan.names, len(plan.names))
+            plan = TablePlan(self.schema, self.name)
             for sign, (name, type_name, is_key, length, digits) in zip(key, self.infos):
                 unsigned = length == _UNSIGNED_LENGTHS.get(type_name, 0) if sign == UNKNOWN else sign == UNSIGNED
                 plan.add(name, type_name, is_key, length, digits, unsigned and _WAYS.get(type_name) == NUMBER)
@@ -323,71 +246,9 @@ cdef class Table:
 
 # --- entries ---------------------------------------------------------------------------------------------------------
 
-cdef void empty(Buffer *buffer) noexcept nogil:
-    buffer.size = 0
-    if buffer.capacity > KEPT:
-        free(buffer.data)
-        buffer.data = NULL
-        buffer.capacity = 0
-
-
-class Entry(NamedTuple):
-    """An entry of a record."""
-
-    entry_type: int
-    event_type: int                                # 0 for the ends of a transaction
-    schema: str
-    table: str
-    rows: int
-    data: bytes                                    # framed as in `Messages`
-
-
-class Transaction(NamedTuple):
-    """What a record holds."""
-
-    commit_ts: int
-    entries: list[Entry]
-
-
 @cython.final
-cdef class EntryEncoder:
+cdef class EntryEncoder(Encoder):
     """Encodes records. One call at a time."""
-
-    def __init__(self, str file):
-        """`file`: what the headers of entries name as the file: topic and partition. A record's offset is the place."""
-        self.head = uint_field(VERSION, 1) + text_field(LOGFILE_NAME, file)
-        self.head_span = span_at(self.head, len(self.head))
-        self.owned = []
-
-    def __dealloc__(self):
-        free(self.common.data)
-        free(self.header.data)
-        free(self.rows.data)
-        free(self.data.data)
-
-    def encode(self, value, int64_t offset):
-        """The `Transaction` that a record at an offset holds. Raises DecodeError when it is not one."""
-        cdef Py_buffer view
-        cdef size_t i
-        PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
-        try:
-            with nogil:
-                self.encode_record(span_at(<const char *>view.buf, view.len), offset)
-        finally:
-            PyBuffer_Release(&view)
-        found = Transaction(self.commit_ts, [self.entry_of(&self.parts[i]) for i in range(self.parts.size())])
-        self.forget()
-        return found
-
-    cdef object entry_of(self, const RecordEntry *part):
-        cdef str schema = ""
-        cdef str table = ""
-        if part.plan != NULL:
-            schema, table = (<Plan>part.plan).schema, (<Plan>part.plan).table
-        elif part.event_type:
-            schema, table = self.schema, self.table
-        framed = PyBytes_FromStringAndSize(<char *>self.data.data + part.offset, part.size)
-        return Entry(part.entry_type, part.event_type, schema, table, part.rows, framed)
 
     cdef int encode_record(self, Span record, int64_t offset) except -1 nogil:
         cdef Fields fields = fields_of(record)
@@ -397,8 +258,6 @@ cdef class EntryEncoder:
         cdef bint has_ddl = False
         cdef Span dml = span_at(NULL, 0)
         cdef Span ddl = span_at(NULL, 0)
-        cdef uint8_t[2 + VARINT_MAX + 20] name
-        cdef uint8_t *p
         self.forget()
         self.commit_ts = 0
         while next_of(&fields, &field):
@@ -420,92 +279,32 @@ cdef class EntryEncoder:
             with gil:
                 self.add_ddl(ddl)
             return 0
-        p = put_varint(put_varint(name, TRANSACTION_ID), decimal_size(self.commit_ts))
-        p = put_decimal(p, self.commit_ts)
-        self.add(TRANSACTIONBEGIN, 0, NOTHING, span_at(<const char *>name, p - name), NOTHING, 0, NULL)
+        self.add_end(TRANSACTIONBEGIN)
         fields = fields_of(dml)
         while next_of(&fields, &field):
             if field.tag == FIRST:
                 self.add_table(span_of(&field))
-        self.add(TRANSACTIONEND, 0, NOTHING, span_at(<const char *>name, p - name), NOTHING, 0, NULL)
+        self.add_end(TRANSACTIONEND)
         return 0
 
-    cdef int forget(self) except -1 nogil:
-        """Give up what the last record has become, and the plans if they are many."""
-        self.parts.clear()
-        if self.known_bytes > KNOWN_BYTES:
-            with gil:
-                self.known.clear()
-                self.owned.clear()
-                self.known_bytes = 0
-        empty(&self.data)
-        empty(&self.rows)
-        return 0
-
-    cdef int begin_headers(self, size_t size, int64_t offset) except -1 nogil:
-        """Write what is the same in all headers of a record."""
-        cdef uint8_t *p
-        self.common.size = 0
-        reserve(&self.common, self.head_span.size + 6 * (2 + VARINT_MAX))
-        p = put_raw(self.common.data, self.head_span.data, self.head_span.size)
-        p = put_uint(p, LOGFILE_OFFSET, <uint64_t>offset)
-        p = put_bytes(p, SERVEREN_CODE, UTF_8, 5)
-        p = put_uint(p, EXECUTE_TIME, <uint64_t>self.commit_ts >> LOGICAL_BITS)
-        p = put_uint(p, SOURCE_TYPE, SOURCE_TYPE_MYSQL)
-        p = put_uint(p, EVENT_LENGTH, size)
-        self.common.size = p - self.common.data
-        return 0
-
-    cdef int add(
-        self, int entry_type, int event_type, Span header, Span body, Span more, int64_t rows, void *plan
-    ) except -1 nogil:
-        """Add an entry; `header`: what only its own has; `body` and `more`: what it holds."""
-        cdef RecordEntry part
-        cdef size_t header_size = self.common.size + header.size
-        cdef size_t body_size = body.size + more.size
-        cdef size_t size = 4 + varint_size(header_size) + header_size + varint_size(body_size) + body_size
-        cdef uint8_t *p
-        reserve(&self.data, 1 + VARINT_MAX + size)
-        p = put_varint(put_varint(self.data.data + self.data.size, MESSAGES), size)
-        p = put_raw(put_varint(put_varint(p, HEADER), header_size), self.common.data, self.common.size)
-        p = put_raw(p, header.data, header.size)
-        p = put_uint(p, ENTRY_TYPE, entry_type)
-        p = put_raw(put_varint(put_varint(p, STORE_VALUE), body_size), body.data, body.size)
-        p = put_raw(p, more.data, more.size)
-        part.offset = self.data.size
-        part.size = p - self.data.data - self.data.size
-        part.entry_type = entry_type
-        part.event_type = event_type
-        part.rows = rows
-        part.plan = plan
-        self.data.size += part.size
-        self.parts.push_back(part)
+    cdef int forget_plans(self) except -1:
+        self.known.clear()
         return 0
 
     cdef int add_ddl(self, Span data) except -1:
         cdef Fields fields = fields_of(data)
         cdef WireField field
+        cdef str schema = ""
+        cdef str table = ""
         cdef str sql = ""
-        self.schema = self.table = ""
         while next_of(&fields, &field):
             if field.tag == FIRST:
-                self.schema = text_of(span_of(&field))
+                schema = text_of(span_of(&field))
             elif field.tag == SECOND:
-                self.table = text_of(span_of(&field))
+                table = text_of(span_of(&field))
             elif field.tag == THIRD:
-                sql = text_of(span_of(&field)).removesuffix(";")
-        event_type = int(event_type_of(sql, self.schema))
-        header = text_field(SCHEMA_NAME, self.schema) + text_field(TABLE_NAME, self.table)
-        header += uint_field(EVENT_TYPE, event_type)
-        change = (
-            uint_field(CHANGE_EVENT_TYPE, event_type)
-            + uint_field(IS_DDL, True)
-            + text_field(SQL, sql)
-            + text_field(DDL_SCHEMA_NAME, self.schema)
-        )
-        return self.add(
-            ROWDATA, event_type, span_at(header, len(header)), span_at(change, len(change)), NOTHING, 0, NULL
-        )
+                sql = text_of(span_of(&field))
+        return self.add_statement(schema, table, sql)
 
     cdef int add_table(self, Span message) except -1 nogil:
         cdef Fields fields = fields_of(message)
@@ -520,37 +319,13 @@ cdef class EntryEncoder:
                 continue
             kind = kind_of_mutation(span_of(&field))
             if count and (kind != run or self.rows.size >= PIECE):
-                self.take(plan, run, count)
+                self.take(plan, EVENT_TYPES[run], count)
                 count = 0
             run = kind
             self.add_row(plan, span_of(&field))
             count += 1
         if count:
-            self.take(plan, run, count)
-        return 0
-
-    cdef int take(self, void *plan, int64_t run, int64_t count) except -1 nogil:
-        """Make an entry of the rows."""
-        cdef int event_type = EVENT_TYPES[run]
-        cdef int digits = decimal_size(count)
-        cdef Span names = (<Plan>plan).names_span
-        cdef uint8_t[4 * VARINT_MAX] change
-        cdef uint8_t *p
-        self.header.size = 0
-        reserve(&self.header, names.size + 64)
-        p = put_raw(self.header.data, names.data, names.size)
-        p = put_uint(p, EVENT_TYPE, event_type)
-        p = put_varint(put_varint(p, HEADER_PROPS), 2 + ROWS_COUNT_SIZE + 2 + digits)
-        p = put_bytes(p, KEY, ROWS_COUNT, ROWS_COUNT_SIZE)
-        p = put_varint(put_varint(p, PAIR_VALUE), digits)
-        p = put_decimal(p, count)
-        self.header.size = p - self.header.data
-        p = put_uint(put_uint(change, CHANGE_EVENT_TYPE, event_type), IS_DDL, False)
-        self.add(
-            ROWDATA, event_type, span_at(<char *>self.header.data, self.header.size),
-            span_at(<char *>change, p - change), span_at(<char *>self.rows.data, self.rows.size), count, plan,
-        )
-        self.rows.size = 0
+            self.take(plan, EVENT_TYPES[run], count)
         return 0
 
     cdef void *plan_of(self, Span message) except NULL nogil:
@@ -625,9 +400,7 @@ cdef class EntryEncoder:
         cdef Span old = span_at(NULL, 0)
         cdef bint has_row = False
         cdef bint has_old = False
-        cdef size_t start = self.rows.size
-        cdef size_t size
-        cdef uint8_t *p
+        cdef size_t start
         while next_of(&fields, &field):
             if field.tag == MUTATION_TYPE:
                 kind = <int64_t>field.value
@@ -637,8 +410,7 @@ cdef class EntryEncoder:
                 old, has_old = span_of(&field), True
         if not has_row or (kind == 1 and not has_old):
             malformed()
-        reserve(&self.rows, 1 + LENGTH_MAX)
-        self.rows.size += 1 + LENGTH_MAX
+        start = self.begin_row()
         if kind == 0:
             self.add_image(plan, row, AFTER_COLUMNS, False)
         elif kind == 1:
@@ -646,21 +418,14 @@ cdef class EntryEncoder:
             self.add_image(plan, row, AFTER_COLUMNS, True)
         else:
             self.add_image(plan, row, BEFORE_COLUMNS, False)
-        size = self.rows.size - start - 1 - LENGTH_MAX
-        if size > 0x7FFF_FFFF:
-            with gil:
-                raise DecodeError(f"{(<Plan>plan).schema}.{(<Plan>plan).table}: a row has more than 2 GiB")
-        p = self.rows.data + start
-        p[0] = ROW_DATAS
-        put_padded_varint(p + 1, size, LENGTH_MAX)
-        return 0
+        return self.end_row(plan, start)
 
     cdef int add_image(self, void *plan, Span row, int tag, bint has_before) except -1 nogil:
         cdef Fields fields = fields_of(row)
         cdef WireField field
         cdef Cell cell
-        cdef const Column *columns = (<Plan>plan).columns.data()
-        cdef size_t column_count = (<Plan>plan).columns.size()
+        cdef const Column *columns = (<TablePlan>plan).columns.data()
+        cdef size_t column_count = (<TablePlan>plan).columns.size()
         cdef size_t count = 0
         cdef bint updated
         if tag == BEFORE_COLUMNS:
@@ -684,7 +449,7 @@ cdef class EntryEncoder:
 
     cdef int fail(self, void *found, size_t count) except -1 nogil:
         with gil:
-            plan = <Plan>found
+            plan = <TablePlan>found
             raise DecodeError(
                 f"{plan.schema}.{plan.table}: a row has {count} values or more, and the table"
                 f" {plan.columns.size()} columns"
@@ -693,24 +458,13 @@ cdef class EntryEncoder:
     cdef int add_column(self, const Column *column, int tag, const Cell *cell, bint updated) except -1 nogil:
         cdef uint8_t[FLOAT_MAX] digits          # more than any other number needs, too
         cdef Span text = cell.data
-        cdef size_t text_size
-        cdef size_t size
         cdef uint8_t *p = digits
         cdef double number = 0
         cdef uint64_t bits = 0
         cdef size_t i
-        cdef bint is_latin1 = False
-        cdef bint is_plain = True
+        cdef int form = UTF8
         if cell.tag == CELL_NULL:
-            size = column.null_size + 2
-            reserve(&self.rows, 1 + LENGTH_MAX + size)
-            p = self.rows.data + self.rows.size
-            p[0] = <uint8_t>tag
-            p = put_raw(put_varint(p + 1, size), column.null, column.null_size)
-            p[0] = UPDATED
-            p[1] = updated
-            self.rows.size = p + 2 - self.rows.data
-            return 0
+            return self.add_null(column.null, tag, updated)
         if cell.tag == CELL_INT:
             text = span_at(<char *>digits, put_signed_decimal(p, <int64_t>cell.number) - digits)
         elif cell.tag == CELL_UINT:
@@ -726,33 +480,10 @@ cdef class EntryEncoder:
                 bits = bits << 8 | text.data[i]
             text = span_at(<char *>digits, put_decimal(p, bits) - digits)
         elif column.way == RAW or column.way == FIXED:
-            is_latin1 = True
+            form = LATIN1
             while column.way == FIXED and text.size and text.data[text.size - 1] == 0:
                 text.size -= 1
-        else:
-            is_plain = is_utf8(text.data, text.size)
-        text_size = text.size
-        if is_latin1:
-            text_size = latin1_size(text.data, text.size)
-        elif not is_plain:
-            text_size = utf8_size(text.data, text.size)
-        size = column.value_size + 2 + 1 + varint_size(text_size) + text_size
-        reserve(&self.rows, 1 + LENGTH_MAX + size + 1)         # the last byte is for put_latin1()
-        p = self.rows.data + self.rows.size
-        p[0] = <uint8_t>tag
-        p = put_raw(put_varint(p + 1, size), column.value, column.value_size)
-        p[0] = UPDATED
-        p[1] = updated
-        p[2] = VALUE
-        p = put_varint(p + 3, text_size)
-        if is_latin1:
-            p = put_latin1(p, text.data, text.size)
-        elif is_plain:
-            p = put_raw(p, text.data, text.size)
-        else:
-            p = put_utf8(p, text.data, text.size)
-        self.rows.size = p - self.rows.data
-        return 0
+        return self.add_text(column.value, tag, updated, text, form)
 
 
 cdef int64_t kind_of_mutation(Span mutation) except -1 nogil:

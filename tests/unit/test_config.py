@@ -670,7 +670,7 @@ def test_an_unknown_kind_of_source_is_refused_with_key_and_place(conf: Conf) -> 
     conf.write("example/instance.properties", SOURCE + "sluice.instance.source = oracle\n")
     with pytest.raises(
         ConfigError,
-        match=r"instance\.properties:5: sluice\.instance\.source: has to be 'changes' or .* or 'mysql', or what a",
+        match=r"instance\.properties:5: sluice\.instance\.source: has to be 'changes' or .* or 'ticdc', or what a",
     ):
         conf.read().instance("example")
     with pytest.raises(ConfigError, match=r"^example: .*sluice\.instance\.source"):

@@ -1,4 +1,4 @@
-"""The settings of a topic with TiDB's secondary binlog as a source."""
+"""The settings of topics as sources: with TiDB's secondary binlog, and what others share with it."""
 
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
@@ -9,19 +9,13 @@ from ...config import InstanceConfig, lower, upper
 from ...settings import FolderPath, setting
 
 
-class KafkaConfig(InstanceConfig):
-    """The configuration of a destination whose source is a topic with TiDB's secondary binlog."""
-
-    source_title: ClassVar[str] = "TiDB's secondary binlog in Kafka"
-
-    source: Annotated[Literal["kafka"], BeforeValidator(lower)] = setting("sluice.instance.source", "kafka")
-
-    # The source.
+class TopicConfig(InstanceConfig):
+    """The configuration of a destination whose source is a topic with TiDB's changes."""
 
     brokers: str = setting("sluice.instance.kafka.brokers", min_length=1)
     """Kafka brokers: `host:port`, separated by commas."""
     topic: str = setting("sluice.instance.kafka.topic", pattern=r"^[A-Za-z0-9._-]{1,249}$")
-    """The topic that TiDB's Drainer writes to. Drainer's default is `<cluster id>_obinlog`."""
+    """The topic that TiDB's Drainer or TiCDC writes to. Drainer's default is `<cluster id>_obinlog`."""
     commit_ts: int = setting("sluice.instance.kafka.commitTs", 0, ge=0, lt=1 << 63)
     """The commit_ts to start after if no client has a cursor. 0 starts at the end of the topic."""
     security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(upper)] = (
@@ -63,3 +57,11 @@ class KafkaConfig(InstanceConfig):
                 " sluice.instance.filter.mask are for MySQL: columns and rows of TiDB are delivered as they come"
             )
         return self
+
+
+class KafkaConfig(TopicConfig):
+    """The configuration of a destination whose source is a topic with TiDB's secondary binlog."""
+
+    source_title: ClassVar[str] = "TiDB's secondary binlog in Kafka"
+
+    source: Annotated[Literal["kafka"], BeforeValidator(lower)] = setting("sluice.instance.source", "kafka")

@@ -1,22 +1,24 @@
 """What the commands ask a topic without starting anything."""
 
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 from ....login.topic import Topic
 from ....protocol.errors import SluiceError
 from ....store.cursor import Cursor
 from ..examination import ServerlessExamination
-from .config import KafkaConfig
-from .start import find, find_first
+from .config import TopicConfig
+from .start import Finder, RecordFinder
 
 
 class KafkaExamination(ServerlessExamination):
     """A connection to the brokers: see `sluice.instance.source.Examination`."""
 
-    def __init__(self, config: KafkaConfig) -> None:
+    finder: ClassVar[type[Finder]] = RecordFinder
+
+    def __init__(self, config: TopicConfig) -> None:
         """Prepare. Raises SourceError when a setting is wrong."""
-        self._config: KafkaConfig = config
+        self._config: TopicConfig = config
         self._topic = Topic(config.brokers, config.topic, config.library_settings())
 
     @property
@@ -54,12 +56,12 @@ class KafkaExamination(ServerlessExamination):
 
     def find(self, place: Cursor | None) -> str:
         """See `sluice.instance.source.Examination.find`."""
-        found = find(self._topic, self._config, place)
+        found = self.finder(self._topic, self._config).find(place)
         return f"{self._topic}, offset {found.offset}, after the commit_ts {found.commit_ts}"
 
     def refused(self, places: Sequence[Cursor | None]) -> Mapping[Cursor | None, SluiceError]:
         """See `sluice.instance.source.Examination.refused`."""
-        start, refused = find_first(self._topic, self._config, places)
+        start, refused = self.finder(self._topic, self._config).find_first(places)
         if start is None:
             raise next(iter(refused.values()))
         return refused

@@ -1,13 +1,13 @@
-"""The thread of a destination: it reads TiDB's secondary binlog from a topic, and fills the ring.
+"""The thread of a destination: it reads TiDB's changes from a topic, and fills the ring.
 
-Positions are those of `stager.pyx`. The offset of a cursor is that of its record: it says where in the topic to go on.
-A cursor without it, or of a topic that was made again, is searched for by its commit_ts.
+Positions are those of `stager.pyx`. The offset of a cursor is that of its record: in TiDB's secondary binlog it says
+where in the topic to go on. A cursor without it, or of a topic that was made again, is searched for by its commit_ts.
 """
 
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ....login.topic import SLICE, Topic
 from ....protocol.errors import (
@@ -19,6 +19,8 @@ from ....protocol.errors import (
 )
 from ....protocol.gtid import GtidSet
 from ....protocol.position import Position
+from ....protocol.tidb.encoder import Encoder
+from ....protocol.tidb.entries import EntryEncoder
 from ....store.cursor import Cursor
 from ....store.ring import Ring
 from ...columns import SourceColumn
@@ -26,9 +28,9 @@ from ...sink.filters import TableFilter
 from ...source import Expiry, Proof, TableReader
 from ...status import ParserStatus
 from ..thread import ParserThread
-from .config import KafkaConfig
+from .config import TopicConfig
 from .stager import Stager
-from .start import MANY, SOURCE, Start, file_of, find_end, find_first, find_place, position_of, search
+from .start import MANY, SOURCE, Finder, RecordFinder, Start, file_of, position_of
 
 if TYPE_CHECKING:
     from ...conditions.where import Conditions
@@ -39,9 +41,12 @@ logger = logging.getLogger(__name__)
 class KafkaParser(ParserThread):
     """Reads a topic: see `sluice.instance.source.Parser`."""
 
+    finder: ClassVar[type[Finder]] = RecordFinder
+    encoder: ClassVar[type[Encoder]] = EntryEncoder
+
     def __init__(
         self,
-        config: KafkaConfig,
+        config: TopicConfig,
         ring: Ring,
         *,
         start: Cursor | None,
@@ -57,7 +62,9 @@ class KafkaParser(ParserThread):
         self._config = config
         self._ring = ring
         self._on_begin = on_begin
-        self._stager = Stager(ring, config, SOURCE, file_of(config), config.table_filter(), stop)
+        self._stager = Stager(
+            ring, config, self.encoder(file_of(config)), SOURCE, file_of(config), config.table_filter(), stop
+        )
         self._begun = False
         self._connections = 0
         self._read_until = 0.0
@@ -78,14 +85,16 @@ class KafkaParser(ParserThread):
     def end(self) -> Position:
         """Ask the brokers for the place after the last transaction. Raises SourceError, DecodeError."""
         with self._topic() as topic:
-            return position_of(self._config, max(find_end(topic).commit_ts, self._stager.commit_ts) + 1)
+            return position_of(
+                self._config, max(self.finder(topic, self._config).end().commit_ts, self._stager.commit_ts) + 1
+            )
 
     def find_place(self, wanted: int | str | None) -> Cursor:
         """See `sluice.instance.source.Parser.find_place`. Raises DecodeError, too."""
         if isinstance(wanted, str):
             raise BadPositionError(f"not a position, nor a time: {wanted[:200]!r}")
         with self._topic() as topic:
-            return Cursor.at(position_of(self._config, find_place(topic, wanted)))
+            return Cursor.at(position_of(self._config, self.finder(topic, self._config).find_place(wanted)))
 
     def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
         """Return the columns of a table as its last change that was read has them. Raises UnknownTableError."""
@@ -152,7 +161,7 @@ class KafkaParser(ParserThread):
         if start.gap:
             logger.warning("going on with the oldest record, as configured: %s", start.gap)
             self.failure = PurgedError(start.gap)
-        stager.begin(start.commit_ts, start.skipped, start.gap if self._begun else "")
+        self._begin(start)
         topic.seek(start.offset)
         self._connections += 1
         if start.gap or not self._begun:
@@ -167,20 +176,32 @@ class KafkaParser(ParserThread):
                 continue
             self._set_state("running", "")
             self.failure = None
-            stager.receive(records)
-            try:
-                while stager.run() and self._put():
-                    pass
-            finally:  # before an error too: what precedes it is valid
-                self._put()
+            self._receive(topic, records)
             if topic.is_at_end:
                 self.on_caught_up()
+
+    def _begin(self, start: Start) -> None:
+        self._stager.begin(start.commit_ts, start.skipped, start.gap if self._begun else "")
+
+    def _receive(self, topic: Topic, records: list[tuple[int, bytes]]) -> None:
+        """Stage and put records. Raises SluiceError."""
+        del topic
+        self._stage(records)
+
+    def _stage(self, records: list[tuple[int, bytes]]) -> None:
+        """Stage and put what each record has: a transaction. Raises DecodeError."""
+        self._stager.receive(records)
+        try:
+            while self._stager.run() and self._put():
+                pass
+        finally:  # before an error too: what precedes it is valid
+            self._put()
 
     # --- where to begin
 
     def _first_held(self, topic: Topic) -> Start:
         """Find the first of the places that the topic has; if it has none, raise the error of the first one."""
-        start, refused = find_first(topic, self._config, self._places)
+        start, refused = self.finder(topic, self._config).find_first(self._places)
         self.refused = {place: error for place, error in refused.items() if place is not None}
         if start is None:
             raise next(iter(refused.values()))
@@ -189,9 +210,8 @@ class KafkaParser(ParserThread):
     def _resumption(self, topic: Topic) -> Start:
         """Return where to go on after what was put."""
         stager = self._stager
-        if stager.offset >= 0 and (offset := topic.after(stager.offset, stager.commit_ts)) is not None:
-            return Start(offset, stager.commit_ts)
-        return search(topic, self._config, stager.commit_ts)._replace(skipped=stager.skipped)
+        found = self.finder(topic, self._config).search(stager.commit_ts, stager.offset)
+        return found._replace(skipped=stager.skipped)
 
     def _put(self) -> bool:
         """Put what is staged; False when it is to stop."""

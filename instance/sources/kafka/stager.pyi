@@ -1,6 +1,7 @@
 from typing import Protocol
 
 from ....protocol.position import Position
+from ....protocol.tidb.encoder import Encoder
 from ....store.ring import Ring, Staging
 from ...columns import SourceColumn
 from ...sink.filters import TableFilter
@@ -37,6 +38,7 @@ class Stager:
         self,
         ring: Ring,
         options: StagerOptions,
+        encoder: Encoder,
         source: str,
         file: str,
         wanted: TableFilter,
@@ -45,6 +47,7 @@ class Stager:
     def begin(self, commit_ts: int, skipped: int = 0, gap: str = "") -> None: ...
     def announce(self, shape: str) -> None: ...
     def refilter(self, wanted: TableFilter) -> None: ...
+    def advance(self, commit_ts: int) -> None: ...
     @property
     def is_done(self) -> bool: ...
     def receive(self, records: list[tuple[int, bytes]]) -> None: ...

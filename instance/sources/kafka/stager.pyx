@@ -1,4 +1,4 @@
-"""Records of TiDB's secondary binlog to framed entries in segments, with a slot each. The loop runs without the GIL.
+"""Records of transactions of TiDB to framed entries in segments, with a slot each. The loop runs without the GIL.
 
 A position is ``tidb/topic.0@0:commit_ts:n``: the place before the n-th entry of the transaction with this commit_ts; if
 there is none, before the next one. The offset of its record is the offset of its entries.
@@ -8,7 +8,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libcpp.vector cimport vector
 
 from ....protocol.canal.tags cimport DELETE, INSERT, TRANSACTIONBEGIN, TRANSACTIONEND, UPDATE
-from ....protocol.tidb.entries cimport EntryEncoder, Plan, RecordEntry
+from ....protocol.tidb.encoder cimport Encoder, Plan, RecordEntry
 from ....protocol.tidb.tags cimport LOGICAL_BITS
 from ....protocol.wire cimport Span, span_at
 from ....store.ring cimport (
@@ -53,7 +53,7 @@ cdef class Stager:
     cdef readonly long long received_bytes         # of their records
     cdef Ring ring
     cdef SegmentWriter writer
-    cdef EntryEncoder encoder
+    cdef Encoder encoder
     cdef str file_name
     cdef uint32_t source
     cdef uint32_t file
@@ -81,12 +81,14 @@ cdef class Stager:
     cdef bint has_gap
     cdef bint has_shape
 
-    def __init__(self, Ring ring not None, options, str source, str file, wanted, stop=None):
+    def __init__(
+        self, Ring ring not None, options, Encoder encoder not None, str source, str file, wanted, stop=None
+    ):
         """See stager.pyi."""
         self.ring = ring
         self.staging = Staging()
         self.writer = SegmentWriter(ring.pool)
-        self.encoder = EntryEncoder(file)
+        self.encoder = encoder
         self.file_name = file
         self.source = ring.sources.intern(("", source))
         self.file = ring.files.intern((file, 0))
@@ -119,6 +121,21 @@ cdef class Stager:
         """Use another filter of tables, from the next entry on. Any thread may call it."""
         self.wanted = wanted
         self.filter += 1
+
+    def advance(self, int64_t commit_ts):
+        """Move on without a transaction: no other one with a lesser commit_ts comes. What was received is staged."""
+        cdef Slot *slot
+        commit_ts = min(commit_ts, self.stop_begin)
+        if commit_ts <= self.commit_ts + 1:
+            return
+        slot = self.staging.advance()
+        slot.flags = BOUNDARY
+        slot.source = self.source
+        slot.file = slot.next_file = self.file
+        slot.begin, slot.next_begin = self.commit_ts + 1, commit_ts
+        slot.execute_ms = commit_ts >> LOGICAL_BITS
+        self.commit_ts = commit_ts - 1
+        self.skipped = 0
 
     @property
     def is_done(self):

@@ -51,7 +51,15 @@ class Reading:
         self.ring = Ring(1 << 14, 1 << 26)
         self.wanted = wanted or Only()
         position = None if stop is None else Position("tidb", FILE, 0, *stop)
-        self.stager = Stager(self.ring, options or Options(), "tidb", FILE, self.wanted, position)  # type: ignore[arg-type]
+        self.stager = Stager(
+            self.ring,
+            options or Options(),
+            EntryEncoder(FILE),
+            "tidb",
+            FILE,
+            self.wanted,  # type: ignore[arg-type]
+            position,
+        )
         self.puts = 0
 
     def read(self, *values: bytes, offset: int = 0) -> None:
@@ -222,6 +230,17 @@ def test_columns_are_those_of_the_last_change_that_was_read() -> None:
     reading.read(dml(30, table("s", "a", "*id bigint, v varchar", [(None, (1, "x"))])))
     columns = [SourceColumn("id", "bigint", is_key=True), SourceColumn("v", "varchar")]
     assert reading.stager.tables == {("s", "a"): columns}
+
+
+def test_the_stream_moves_on_without_a_transaction_up_to_the_stop_position() -> None:
+    reading = Reading(stop=(40, 0))
+    reading.read(row(10))
+    for commit_ts in (11, 30, 30, 50):
+        reading.stager.advance(commit_ts)
+        reading.put()
+    moves = [(it.kind, it.begin, it.next_begin, it.flags) for it in reading.slots[3:]]
+    assert moves == [(Kind.ADVANCE, 11, 30, Flag.BOUNDARY), (Kind.ADVANCE, 30, 40, Flag.BOUNDARY)]
+    assert (reading.stager.commit_ts, reading.stager.is_done) == (39, True)
 
 
 # --- markers ---------------------------------------------------------------------------------------------------------

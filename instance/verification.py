@@ -84,8 +84,9 @@ def as_written(config: InstanceConfig, shape: Shape) -> InstanceConfig:
 
     It has no secret, and of long values the beginning only.
     """
-    now, names = config.shape(), config.fields_by_key()
-    changed = {names[key]: shape[key] for key in config.shaping() if key in shape and shape[key] != now[key]}
+    now, names = config.shaping(), config.fields_by_key()
+    then = {"sluice.group.as": "", **shape}  # which a shape leaves out while it is empty
+    changed = {names[key]: then[key] for key in now if key in then and then[key] != config.shape().get(key, "")}
     try:
         valid = type(config).model_validate(dict(config) | changed)
     except ValidationError:

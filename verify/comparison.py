@@ -250,7 +250,7 @@ def _unfiltered(config: MysqlConfig, start: BinlogPlace, folder: Path) -> MysqlC
     settings = {
         name: model_field.default
         for name, model_field in MysqlConfig.model_fields.items()
-        if name.startswith(("filter_", "memory_"))
+        if name.startswith(("filter_", "group_", "memory_"))
     }
     return config.model_copy(
         update=settings

@@ -9,9 +9,11 @@ from urllib.parse import unquote
 from pydantic import AfterValidator, BeforeValidator, PrivateAttr, SecretStr, model_validator
 
 from ....login.ssl_mode import SslMode, tls_options
+from ....protocol.errors import FilterError
 from ...config import InstanceConfig, Probing, is_host, lower, upper
 from ...meta.base import InUse
 from ...settings import FolderPath, setting
+from .grouping import Grouping
 
 DEFAULT_PORT = 3306
 LATEST = 253_402_300_799_999
@@ -94,7 +96,16 @@ def _zero_is_none(value: int | None) -> int | None:
     return value or None
 
 
+def _grouping(value: str) -> str:
+    try:
+        Grouping(value)
+    except FilterError as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
 AddressText = Annotated[Address, BeforeValidator(parse_address)]
+GroupingText = Annotated[str, AfterValidator(_grouping)]
 HistoryUrlText = Annotated[HistoryUrl | None, BeforeValidator(parse_history_url)]
 Above0 = Annotated[int | None, AfterValidator(_zero_is_none)]
 
@@ -112,6 +123,11 @@ class BinlogConfig(InstanceConfig):
     event_bytes: int = setting("sluice.instance.event.maxBytes", 1 << 30, unit="bytes", ge=1 << 16, le=1 << 30)
     """Maximum size of a binlog event, after decompression. A larger event stops the destination. Servers send up to 1
     GiB. `max_allowed_packet` limits a value, not an event: an UPDATE holds all columns twice."""
+    group_as: GroupingText = setting("sluice.group.as", "", shapes=True)
+    """Split tables to deliver as one: `shop.orders: orders_[0-9]+; shop.items: shop_[0-9]+\\\\.items`. Each name stands
+    for the tables that the regular expression behind it matches. Without a schema it matches tables in the schema of
+    the name. Columns must agree, otherwise Sluice puts the rows of the table that differs into quarantine ([split
+    tables](howto/split-tables.md))."""
 
     # Table history, for sources that do not write column names into the binlog.
 
@@ -184,7 +200,14 @@ class BinlogConfig(InstanceConfig):
 
     def shape(self) -> dict[str, Any]:
         """See `InstanceConfig.shape`."""
-        return {**super().shape(), "schema history": HISTORY}
+        found = {**super().shape(), "schema history": HISTORY}
+        if not self.group_as:  # as in the logs of versions that do not know it
+            del found["sluice.group.as"]
+        return found
+
+    def grouping(self) -> Grouping:
+        """Read which tables are delivered as one."""
+        return Grouping(self.group_as)
 
     def for_reader(self) -> Self:
         """See `InstanceConfig.for_reader`."""
@@ -204,6 +227,17 @@ class BinlogConfig(InstanceConfig):
             )
         if self.master_gtid and not self.gtid_on:
             raise ValueError("canal.instance.master.gtid needs canal.instance.gtidon = true")
+        return self
+
+    @model_validator(mode="after")
+    def _check_grouping(self) -> Self:
+        passes = self.table_filter().accepts
+        for name in self.grouping().names:
+            if not passes(*name):
+                raise ValueError(
+                    f"canal.instance.filter.regex has to let {'.'.join(name)} pass, under which sluice.group.as"
+                    " delivers other tables: clients choose it by this name"
+                )
         return self
 
 

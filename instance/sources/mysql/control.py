@@ -16,6 +16,7 @@ from ....store.ring import Flag, Kind, Ring
 from ...quarantine import Item, Kept, Quarantine
 from ...sink.filters import TableFilter
 from ...values.charset import decode
+from .agreement import Agreement
 from .ahead import Ahead
 from .config import BinlogConfig
 from .decode.decoder import Decoder
@@ -75,6 +76,8 @@ class Control:
         self._fields = config.field_filter()
         self._conditions = config.conditions()
         self._masks = config.masks()
+        self._grouping = config.grouping()
+        self._agreement = Agreement()
         self._quarantine = quarantine
         self._description = b""  # the body of the last FORMAT_DESCRIPTION event
         self._answers: dict[int, Callable[[Event], None]] = {
@@ -166,6 +169,7 @@ class Control:
         years = counts_years(self._decoder.server_version or "")
         table_map = TableMap.parse(event.body, mariadb=self.mariadb, years=years)
         schema, table = table_map.schema, table_map.table
+        delivered = self._grouping.of(schema, table)
         options = PlanOptions(
             strict_canal=self._config.strict_canal,
             time_zone=self._config.time_zone,
@@ -178,13 +182,18 @@ class Control:
             whole_doubles=(self._decoder.server_version or "").startswith("5."),
             masks=self._masks.of(schema, table),
             mask_secret=self._config.mask_secret.get_secret_value().encode(),
+            delivered=delivered,
         )
         if options.excluded:
             self._decoder.add_plan(TablePlan(table_map, (), 0, options))
             return
-        number = self._tables.intern((schema, table, *table_map.text_collations))
+        number = self._tables.intern((*(delivered or (schema, table)), *table_map.text_collations))
         try:
-            plan = self._plan(event, table_map, number, options)
+            known, plan = self._plan(event, table_map, number, options)
+            if delivered is not None:
+                keeps = self._fields.keeps
+                columns = [it for it in known.columns if it.name and keeps(schema, table, it.name)]
+                self._agreement.check(delivered, (schema, table), columns)
         except DecodeError as error:
             logger.warning("the rows of %s.%s at %s cannot be decoded: %s", schema, table, event.position, error)
             if self._config.filter_table_error:
@@ -193,14 +202,16 @@ class Control:
                 plan = TablePlan(table_map, (), number, options, 0, str(error))
         self._decoder.add_plan(plan)
 
-    def _plan(self, event: Event, table_map: TableMap, number: int, options: PlanOptions) -> TablePlan:
+    def _plan(
+        self, event: Event, table_map: TableMap, number: int, options: PlanOptions
+    ) -> tuple[TableSchema, TablePlan]:
         known = self.schemas.table(table_map, self.charsets, event.timestamp, event.position)
         try:
-            return self._plan_with(known, event, table_map, number, options)
+            return known, self._plan_with(known, event, table_map, number, options)
         except DecodeError as error:  # known from before a DDL that left no trace in the binlog?
             self.schemas.drop(table_map, known, str(error))
         known = self.schemas.table(table_map, self.charsets, event.timestamp, event.position)
-        return self._plan_with(known, event, table_map, number, options)
+        return known, self._plan_with(known, event, table_map, number, options)
 
     def _plan_with(
         self, known: TableSchema, event: Event, table_map: TableMap, number: int, options: PlanOptions
@@ -354,7 +365,11 @@ class Control:
                 self.schemas.ask_ahead(schema, table, event.timestamp)
 
     def _forget_plans(self, change: CatalogChange) -> None:
-        if change.kind != "charset":
+        if change.kind == "charset":
+            return
+        if self._agreement.forget(change.schema, change.table):  # those that differed from it are compared again
+            self._decoder.forget_plans()
+        else:
             self._decoder.forget_plans(change.schema or None, change.table or None)
 
     def _passes(self, changes: tuple[Change, ...]) -> bool:
@@ -477,7 +492,9 @@ class Control:
     # --- entries
 
     def _put_marker(self, event: Event, kind: Kind, key: str, reason: str, plan: TablePlan | None = None) -> pb.Header:
-        schema, table, number = (plan.schema, plan.table, plan.number) if plan is not None else ("", "", 0)
+        schema, table, number = "", "", 0
+        if plan is not None:
+            schema, table, number = plan.delivered_schema, plan.delivered_table, plan.number
         change = pb.RowChange(eventType=pb.QUERY, isDdl=False, sql=f"-- {key}: {reason}")
         return self._put(event, kind, pb.QUERY, schema, table, change, pb.Pair(key=key, value=reason), number)
 

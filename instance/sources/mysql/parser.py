@@ -190,9 +190,20 @@ class BinlogParser(ParserThread, Generic[Configured, Opened]):
 
     def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
         """See `sluice.instance.source.Parser.columns`."""
+        schema, table = self._split_table(schema, table)
         found = self._columns_at(schema, table, at) if at is not None else self._columns_now(schema, table)
         fields, masks = self._config.field_filter(), self._config.masks()
         return [masks.shown(schema, table, it) for it in found if fields.keeps(schema, table, it.name)]
+
+    def _split_table(self, schema: str, table: str) -> tuple[str, str]:
+        """Return one of the tables that are delivered under a name; most are under their own."""
+        grouping = self._config.grouping()
+        if (schema, table) not in grouping.names:
+            return schema, table
+        found = next((it for it in self.tables() if grouping.of(*it) == (schema, table)), None)
+        if found is None:
+            raise UnknownTableError(f"{schema}.{table}: the source has no table that sluice.group.as delivers as this")
+        return found
 
     def _columns_at(self, schema: str, table: str, at: Position) -> list[SourceColumn]:
         catalog = Catalog()

@@ -236,6 +236,13 @@ class TableReader:
                 " rows that are read are outdated: leave the table out, or let the client have that condition instead",
                 "tables",
             )
+        grouping = self._config.grouping()
+        if grouping.of(schema, name) is not None:
+            raise BadParameterError(
+                f"the rows of {schema}.{name} are delivered as those of another table (sluice.group.as), and rows that"
+                " are read cannot be matched with them: leave the table out of the snapshot",
+                "tables",
+            )
         fields = self._config.field_filter()
         places = {column.name: place for place, column in enumerate(table.columns)}
         delivered = tuple(place for name_, place in places.items() if fields.keeps(schema, name, name_))

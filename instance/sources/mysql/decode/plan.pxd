@@ -37,6 +37,8 @@ cdef class Scratch:        # where values become texts, one after the other: one
 cdef class TablePlan:
     cdef readonly str schema
     cdef readonly str table
+    cdef readonly str delivered_schema         # what entries name
+    cdef readonly str delivered_table
     cdef readonly uint32_t number              # in Ring.tables
     cdef readonly bint excluded                # by the instance's filters: its row events cost a header read
     cdef readonly Py_ssize_t column_count      # columns on the wire

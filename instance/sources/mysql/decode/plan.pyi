@@ -20,11 +20,14 @@ class PlanOptions:
     whole_doubles: bool = False
     masks: Mapping[str, Mask] = ...
     mask_secret: bytes = b""
+    delivered: tuple[str, str] | None = None
 
 @final
 class TablePlan:
     schema: str
     table: str
+    delivered_schema: str
+    delivered_table: str
     number: int
     excluded: bool
     column_count: int

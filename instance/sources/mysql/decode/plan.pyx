@@ -100,7 +100,8 @@ class PlanOptions:
     case, of the only columns wanted, or of columns not wanted; the former wins. ``where``: the condition on rows.
     ``splits``: an update whose row comes to match it is given as INSERT, one whose row ceases to as DELETE.
     ``whole_doubles``: in JSON, `1.0` is `1`, as MySQL 5.7 shows it.
-    ``masks``: by the names of columns, in upper case. ``mask_secret``: of `hmac`.
+    ``masks``: by the names of columns, in upper case. ``mask_secret``: of `hmac`. ``delivered``: the schema and table
+    that entries name, if they are not the table's own.
     """
 
     strict_canal: bool = False
@@ -114,6 +115,7 @@ class PlanOptions:
     whole_doubles: bool = False
     masks: Mapping[str, Mask] = data_field(default_factory=dict)
     mask_secret: bytes = data_field(default=b"", repr=False)
+    delivered: tuple[str, str] | None = None
 
 
 # --- what is prepared ------------------------------------------------------------------------------------------------
@@ -226,7 +228,12 @@ cdef class TablePlan:
         self.column_count = len(table_map.types)
         self.slot_flags = slot_flags
         self.error = error
-        encoded = bytearray(text_field(SCHEMA_NAME, self.schema) + text_field(TABLE_NAME, self.table))
+        self.delivered_schema, self.delivered_table = options.delivered or (self.schema, self.table)
+        encoded = bytearray(text_field(SCHEMA_NAME, self.delivered_schema))
+        encoded += text_field(TABLE_NAME, self.delivered_table)
+        if options.delivered is not None:
+            pair = text_field(KEY, props.TABLE) + text_field(PAIR_VALUE, f"{self.schema}.{self.table}")
+            encoded += message_field(HEADER_PROPS, pair)
         if slot_flags & Flag.FUTURE_SCHEMA and not options.strict_canal:
             pair = text_field(KEY, props.SCHEMA) + text_field(PAIR_VALUE, props.FROM_THE_FUTURE)
             encoded += message_field(HEADER_PROPS, pair)

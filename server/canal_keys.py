@@ -15,6 +15,7 @@ CLOUD = (
     "Sluice reads no binlogs from cloud storage: let the source retain them as long as a consumer may be unavailable"
 )
 DRUID = "Sluice does not support druid's encryption: put the plain password into SLUICE_INSTANCE_DB_PASSWORD"
+NUMBERED = "only group-instance.xml reads it: set canal.instance.<destination>.spring.xml to it, or leave it out"
 STORES = "Sluice reads PEM files: set sluice.instance.sslCa, sluice.instance.sslCert, sluice.instance.sslKey"
 
 WITHOUT_EFFECT = {
@@ -25,7 +26,7 @@ WITHOUT_EFFECT = {
     r"canal\.instance\.(global|[^.]+)\.lazy": "every destination starts with the server: nothing to do",
     r"canal\.instance\.[^.]+\.mode": ADMIN,
     r"canal\.instance\.memory\.rawEntry": "Sluice always keeps entries encoded: nothing to do",
-    r"canal\.instance\.master[12]\..*": "Sluice does not merge several sources yet: make a destination for each",
+    r"canal\.instance\.(master|standby)[0-9]+\.(address|journal\.name|position|timestamp|gtid)": NUMBERED,
     r"canal\.instance\.transaction\.size": "Sluice has no transaction buffer: nothing to do",
     r"canal\.instance\.network\.(receive|send)BufferSize": KERNEL,
     r"canal\.instance\.filter\.druid\.ddl": "Sluice has its own DDL parser instead of druid's: nothing to do",

@@ -21,6 +21,7 @@ from ..outputs.registry import complaints
 from ..outputs.settings import Output
 from ..processes import ALL, Share
 from ..stamp import Stamp, stamp_of
+from . import canal_group
 from .addresses import Addresses
 from .keys import INSTANCE_KEYS
 from .settings import NAMES_HAVE, ServerConfig
@@ -281,10 +282,11 @@ class Configuration:
         file = self.instance_file(destination)
         own = read_properties(file) if file.is_file() else {}
         name = {"canal.instance.destination": Property(destination, "name of the folder")}
-        beans = Lookup(self.properties, own, name, environ=self.environ)(_bean_keys(destination))
+        given = Lookup(self.properties, own, name, environ=self.environ)
         secrets = self._secrets.setdefault(destination, set())
         default = {META_KEY: Property("zookeeper", "default with canal.zkServers")} if self.server.zk_servers else {}
-        return Lookup(default, _meta_of(beans), self.properties, own, name, environ=self.environ, secrets=secrets)
+        beans = _settings_of_beans(given, destination, shared=bool(self.server.zk_servers))
+        return Lookup(default, beans, self.properties, own, name, environ=self.environ, secrets=secrets)
 
 
 def _filled(
@@ -347,20 +349,30 @@ def _bean_keys(destination: str) -> tuple[str, str]:
     return "canal.instance.global.spring.xml", f"canal.instance.{destination}.spring.xml"
 
 
-def _meta_of(beans: Mapping[str, Property]) -> dict[str, Property]:
-    """Translate the file of Spring beans, by which Canal is told where cursors are kept."""
-    for item in reversed(list(beans.values())):
-        match item.value.rpartition("/")[2]:
-            case "file-instance.xml":
-                return {META_KEY: item._replace(value="file")}
-            case "memory-instance.xml":
-                return {META_KEY: item._replace(value="memory")}
-            case "default-instance.xml":
-                return {META_KEY: item._replace(value="period")}
-            case other if other:
-                raise UnsupportedError(
-                    f"{item.origin}: {other} is not supported; use file-instance.xml, which keeps cursors in a file,"
-                    " default-instance.xml, which keeps them in ZooKeeper, or memory-instance.xml; for several sources"
-                    " make a destination for each"
-                )
-    return {}
+def beans_of(lookup: Lookup, destination: str) -> Property:
+    """Return the file of Spring beans that Canal is told to use for a destination; "" for none."""
+    found = [it for it in lookup(_bean_keys(destination)).values() if it.value]
+    return found[-1]._replace(value=found[-1].value.rpartition("/")[2]) if found else Property("", "")
+
+
+def _settings_of_beans(lookup: Lookup, destination: str, *, shared: bool) -> dict[str, Property]:
+    """Translate the file of Spring beans, by which Canal is told where cursors are kept, and whether it is a group."""
+    item = beans_of(lookup, destination)
+    match item.value:
+        case "file-instance.xml":
+            return {META_KEY: item._replace(value="file")}
+        case "memory-instance.xml":
+            return {META_KEY: item._replace(value="memory")}
+        case "default-instance.xml":
+            return {META_KEY: item._replace(value="period")}
+        case canal_group.BEANS:
+            meta = {META_KEY: item._replace(value="period" if shared else "file")}
+            return meta | canal_group.group_settings(lookup, item.origin)
+        case "":
+            return {}
+        case other:
+            raise UnsupportedError(
+                f"{item.origin}: {other} is not supported; use file-instance.xml, which keeps cursors in a file,"
+                " default-instance.xml, which keeps them in ZooKeeper, memory-instance.xml, or group-instance.xml for"
+                " several sources"
+            )

@@ -15,7 +15,8 @@ from ..outputs.configured import RENAMED, possible, takes
 from ..outputs.registry import complaints
 from ..outputs.settings import Output
 from ..outputs.target import Complaints
-from .folder import MAIN_FILE, SOURCE_KEY, Configuration, kind_of
+from . import canal_group
+from .folder import MAIN_FILE, SOURCE_KEY, Configuration, beans_of, kind_of
 from .keys import INSTANCE_KEYS, KEYS, SERVER_KEYS
 
 PLACEHOLDER = re.compile(r"\$\{([^:{}]+)")
@@ -60,7 +61,9 @@ def find_warnings(configuration: Configuration) -> list[str]:
         }
         doubtful = {key for key in others.keys() - known if may_be_a_mistake(key)}
         mistakes = {key: nearest(key, known, ALIKE) for key in sorted(doubtful)}
-        without_effect += ((key, item) for key, item in others.items() if not mistakes.get(key))
+        without_effect += (
+            (key, item) for key, item in others.items() if not mistakes.get(key) and key not in of_sources
+        )
         warnings += [f"{others[key].origin}: {unknown(key, [it])}" for key, it in mistakes.items() if it]
         warnings += _unknown(configuration, others, name, {*INSTANCE_KEYS, *of_sources})
     return [
@@ -109,10 +112,6 @@ def missing(configuration: Configuration) -> list[str]:
             " is lost: the changes wait at the cursor of Canal's own client, 1001, until a consumer fetches them, or"
             " Kafka (kafka) takes them"
         )
-    for destination in configuration.destinations():
-        with contextlib.suppress(ConfigError):  # it is not started then
-            found = configuration.lookup(destination)(("canal.instance.master2.address",))
-            texts += [f"{destination}: {text}" for text in _missing(found)]
     return texts
 
 
@@ -155,7 +154,10 @@ def _keys_of_sources(configuration: Configuration) -> set[str]:
 def _keys_of(configuration: Configuration, destination: str) -> Collection[str]:
     """Return the keys that have an effect for a destination. Raises ConfigError."""
     lookup = configuration.lookup(destination)
-    return kind_of(lookup).keys_in(lookup)
+    found = set(kind_of(lookup).keys_in(lookup))
+    if beans_of(lookup, destination).value == canal_group.BEANS:
+        found.update(key for key in lookup.keys if canal_group.NUMBERED.fullmatch(key))
+    return found
 
 
 def _unreachable(configuration: Configuration) -> list[str]:
@@ -190,17 +192,6 @@ def _doubts(configuration: Configuration) -> list[str]:
             config = configuration.instance(destination)
             warnings += [f"{destination}: {text}" for text in config.warnings() if not config.route]
     return warnings
-
-
-def _missing(properties: Mapping[str, Property]) -> list[str]:
-    values = {key: item.value for key, item in properties.items() if item.value}
-    texts = []
-    if "canal.instance.master2.address" in values:
-        texts.append(
-            f"canal.instance.master2.address = {values['canal.instance.master2.address']}: several sources are not"
-            " merged here: make a destination for each"
-        )
-    return texts
 
 
 def _without_effect(properties: Iterable[tuple[str, Property]]) -> list[str]:

@@ -121,14 +121,14 @@ def test_what_would_be_served_and_what_has_no_effect_is_said(conf: Path, event: 
     [
         ("canal.properties", "canal.serverMode = rocketmq", "of message queues there is Kafka only"),
         (
-            "shop/instance.properties",
-            "canal.instance.master1.address = 127.0.0.1:1\ncanal.instance.master2.address = 127.0.0.1:2",
-            "shop: canal.instance.master2.address = 127.0.0.1:2: several sources are not merged here",
+            "canal.properties",
+            "canal.instance.shop.spring.xml = classpath:spring/our-instance.xml",
+            "our-instance.xml is not supported",
         ),
         (
             "canal.properties",
             "canal.instance.shop.spring.xml = classpath:spring/group-instance.xml",
-            "group-instance.xml is not supported",
+            "group-instance.xml needs canal.instance.master1.address",
         ),
     ],
 )

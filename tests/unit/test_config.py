@@ -294,8 +294,8 @@ def test_a_bean_file_that_needs_zookeeper_is_refused_without(conf: Conf) -> None
 
 
 def test_a_bean_file_without_a_part_here_is_refused(conf: Conf) -> None:
-    conf.write("canal.properties", "canal.instance.global.spring.xml = classpath:spring/group-instance.xml\n")
-    with pytest.raises(ConfigError, match=r"canal.properties:1: group-instance.xml is not supported; use file-"):
+    conf.write("canal.properties", "canal.instance.global.spring.xml = classpath:spring/our-instance.xml\n")
+    with pytest.raises(ConfigError, match=r"canal.properties:1: our-instance.xml is not supported; use file-"):
         conf.read().instance("example")
 
 
@@ -569,16 +569,16 @@ def test_changes_that_a_queue_would_get_wait_for_a_client(conf: Conf) -> None:
     assert "canal.serverMode = rocketmq: of message queues there is Kafka only, and nothing is lost" in warning
 
 
-def test_a_destination_of_several_sources_keeps_no_other_from_starting(conf: Conf) -> None:
+def test_a_destination_with_another_bean_file_keeps_no_other_from_starting(conf: Conf) -> None:
     conf.write(
         "canal.properties",
-        "canal.destinations = example,merged\ncanal.instance.merged.spring.xml = classpath:spring/group-instance.xml\n",
+        "canal.destinations = example,other\ncanal.instance.other.spring.xml = classpath:spring/our-instance.xml\n",
     )
-    conf.write("merged/instance.properties", SOURCE)
+    conf.write("other/instance.properties", SOURCE)
     configuration = conf.read()
     configuration.check()
-    with pytest.raises(ConfigError, match="for several sources make a destination for each"):
-        configuration.instance("merged")
+    with pytest.raises(ConfigError, match=r"our-instance\.xml is not supported"):
+        configuration.instance("other")
 
 
 def test_an_address_that_other_hosts_cannot_reach_is_a_warning(conf: Conf) -> None:

@@ -1,5 +1,6 @@
 """What can be configured of a group: its own settings, and those of its members."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,78 @@ def test_the_place_of_a_client_goes_over_to_the_member_that_the_source_was(tmp_p
     assert group(tmp_path).adopt(adopted) is adopted
     with pytest.raises(ConfigError, match="a place of a group"):
         group(tmp_path).parts["a"].adopt(adopted)
+
+
+CANAL = """
+canal.instance.master1.address = one:3307
+canal.instance.master1.journal.name = mysql-bin.000007
+canal.instance.master1.position = 4
+canal.instance.standby1.address = spare:3306
+canal.instance.master3.address = three
+canal.instance.standby3.address =
+canal.instance.master.address = 127.0.0.1:3306
+canal.instance.dbUsername = canal
+canal.instance.dbPassword = canal
+canal.instance.filter.regex = shop\\\\..*
+"""
+BEANS = "canal.instance.global.spring.xml = classpath:spring/group-instance.xml\n"
+
+
+def test_canals_group_has_a_member_for_each_numbered_source(tmp_path: Path) -> None:
+    config = group(tmp_path, BEANS + CANAL)
+    assert list(config.parts) == ["master1", "master3"]
+    one, three = config.parts.values()
+    assert isinstance(one, MysqlConfig)
+    assert isinstance(three, MysqlConfig)
+    assert [str(it.master_address) for it in (one, three)] == ["one:3307", "three:3306"]
+    assert [it.standby_address and str(it.standby_address) for it in (one, three)] == ["spare:3306", None]
+    assert [(it.master_journal_name, it.master_position) for it in (one, three)] == [
+        ("mysql-bin.000007", 4),
+        (None, None),
+    ]
+    assert {it.db_username for it in (one, three)} == {"canal"}
+    assert config.meta == "file"
+    assert not [it for it in find_warnings(read(tmp_path, BEANS + CANAL)) if "master" in it or "standby" in it]
+
+
+def test_canals_group_keeps_cursors_in_zookeeper_if_there_is_one(tmp_path: Path) -> None:
+    read(tmp_path, BEANS + CANAL)
+    (tmp_path / "canal.properties").write_text("canal.destinations = orders\ncanal.zkServers = zk:2181\n")
+    assert Configuration(tmp_path, {}).instance("orders").meta == "period"
+
+
+def test_numbered_sources_may_stand_in_the_environment(tmp_path: Path) -> None:
+    read(tmp_path, BEANS + CANAL)
+    environ = {"SLUICE_INSTANCE_MASTER2_ADDRESS": "two:3308"}
+    config = Configuration(tmp_path, environ).instance("orders")
+    assert isinstance(config, GroupConfig)
+    assert list(config.parts) == ["master1", "master2", "master3"]
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("canal.instance.standby2.address = x", "standby2.address needs canal.instance.master2.address"),
+        ("canal.instance.master2.position = 4", "master2.position needs canal.instance.master2.address"),
+        ("canal.instance.standby.address = x", "canal.instance.standby.address is of no source of group-instance.xml"),
+        ("canal.instance.master.journal.name = x", "master.journal.name is of no source"),
+        ("canal.instance.master65.address = x", "at most 64 sources"),
+        ("canal.instance.master2.address = x:99999", "member master2: "),
+    ],
+)
+def test_a_mistake_in_canals_group_is_named_with_its_key(tmp_path: Path, line: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(named)):
+        group(tmp_path, BEANS + CANAL + line + "\n")
+
+
+def test_canals_group_needs_a_source(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"group-instance\.xml needs canal\.instance\.master1\.address"):
+        group(tmp_path, BEANS + "canal.instance.dbUsername = canal\n")
+
+
+def test_numbered_sources_without_canals_group_have_no_effect(tmp_path: Path) -> None:
+    text = (
+        "canal.instance.master.address = one\ncanal.instance.dbUsername = canal\ncanal.instance.master2.address = two\n"
+    )
+    (warning,) = [it for it in find_warnings(read(tmp_path, text)) if "master2" in it]
+    assert "only group-instance.xml reads it" in warning

@@ -20,6 +20,7 @@ from ..mysql.config import MysqlConfig
 
 PREFIX = "sluice.group."
 SOURCE_KEY = "sluice.instance.source"
+MEMBERS_KEY = "sluice.group.members"
 KINDS: Mapping[str, type[InstanceConfig]] = {"files": FilesConfig, "kafka": KafkaConfig, "mysql": MysqlConfig}
 """What a member can be."""
 
@@ -35,7 +36,7 @@ class GroupConfig(InstanceConfig):
 
     source: Annotated[Literal["group"], BeforeValidator(lower)] = setting(SOURCE_KEY, "group")
     members: Annotated[tuple[str, ...], BeforeValidator(names)] = setting(
-        "sluice.group.members", min_length=1, max_length=MAX_MEMBERS
+        MEMBERS_KEY, min_length=1, max_length=MAX_MEMBERS
     )
     order: Annotated[Literal["time", "arrival"], BeforeValidator(lower)] = setting("sluice.group.order", "time")
     window: int = setting("sluice.group.window", 100, ge=10, le=60_000, unit="ms")
@@ -154,7 +155,7 @@ _OF_EACH = ("destination", "source", "route", "file_data_dir")
 
 def _names(lookup: Lookup) -> list[str]:
     """Return the names of the members as they are written."""
-    found = lookup(["sluice.group.members"]).get("sluice.group.members")
+    found = lookup([MEMBERS_KEY]).get(MEMBERS_KEY)
     return list(names(found.value)) if found is not None else []
 
 

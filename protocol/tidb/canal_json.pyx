@@ -133,6 +133,7 @@ cdef int read_row(Span text, Span *row) except -1 nogil:
 
 
 cdef const uint8_t *read_message(Span text, Message *message) except NULL nogil:
+    # Long: two lines for each member of a message.
     cdef Walk walk = members_of(text)
     cdef Span name, value
     cdef Span kind = NOTHING

@@ -4,10 +4,11 @@ from array import array
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.sql.dependencies import Dependencies
+from tests.effort import times
 
 BARRIER = None
 """Stands for a transaction that all others conflict with."""
@@ -74,6 +75,7 @@ def test_ends_that_do_not_fit_the_keys_are_an_error(ends: list[int]) -> None:
         Dependencies().add(array("i", ends), array("Q", [1]))
 
 
+@settings(max_examples=times(10, 100))
 @given(
     st.lists(st.one_of(st.just(BARRIER), st.sets(st.integers(0, 5), max_size=3)), max_size=20),
     st.data(),

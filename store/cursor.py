@@ -1,8 +1,7 @@
 """What is stored of a subscriber: its identity, and how far it has confirmed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from ..protocol.position import Position, file_number
@@ -148,19 +147,38 @@ def starts(cursors: Sequence[Cursor | None], place: Cursor | None) -> list[Curso
     have lost their places. When no client has a place, ``place`` counts, which the destination may keep.
     """
     known = in_order([cursor for cursor in cursors if cursor is not None])
-    cuts = [cursor.position for cursor in known if cursor.position is not None and cursor.position.is_merged]
-    if cuts:  # each member begins at its oldest place
-        known.insert(0, _meet(known, reduce(lambda one, other: one.meet(other), cuts)))
+    known = [*_meets(known), *known]  # of a merged stream each member begins at its oldest place
     return [*known, *([None] if None in cursors else [])] if known else [place]
 
 
-def _meet(cursors: Sequence[Cursor], place: Position) -> Cursor:
-    """Return the cursor of the place where cursors of a merged stream meet, with what was executed there."""
+def _meets(cursors: Sequence[Cursor]) -> list[Cursor]:
+    """Return where cursors of a merged stream meet, one place for those whose members have the same histories.
+
+    A cursor has what was executed there, and from where the members are to be read.
+    """
     from ..protocol.cut import Cut, executed_at, executed_text, parse_executed  # noqa: PLC0415  as in `is_later`
 
-    assert isinstance(place, Cut)
-    sides = [(it.position, parse_executed(it.gtid)) for it in cursors if isinstance(it.position, Cut)]
-    return Cursor.at(place, executed_text(executed_at(place, sides)))
+    known = [(it.position, it) for it in cursors if isinstance(it.position, Cut)]
+    places: list[Cut] = []
+    for cut, _ in known:
+        of_history = next((i for i, it in enumerate(places) if it.same_history(cut)), None)
+        if of_history is None:
+            places.append(cut)
+        else:
+            places[of_history] = places[of_history].meet(cut)
+    sides = [(cut, parse_executed(it.gtid)) for cut, it in known]
+    restarts = [(cut, it.restart.places) for cut, it in known if isinstance(it.restart, Cut)]
+    found = []
+    for place in places:
+        restart = {
+            name: further_back
+            for cut, of_members in restarts
+            for name, further_back in of_members.items()
+            if name in place.places and place.places[name] == cut.places.get(name)
+        }
+        cursor = Cursor.at(place, executed_text(executed_at(place, sides)))
+        found.append(replace(cursor, restart=Cut(restart) if restart else None))
+    return found
 
 
 def earliest(cursors: list[Cursor]) -> Cursor | None:

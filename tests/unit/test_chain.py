@@ -1,6 +1,7 @@
 """A merged stream: its ring holds a chain of cuts, and a client goes on although another server merges otherwise."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -233,6 +234,22 @@ def test_a_merged_stream_begins_at_the_meet_of_all_cursors() -> None:
     first, *rest = starts(cursors, None)
     assert first == Cursor.at(cut(a=1, b=1))
     assert {str(it.position) for it in rest if it is not None} == {str(it.position) for it in cursors}
+
+
+def test_a_merged_stream_begins_where_the_open_xa_transactions_of_its_members_do() -> None:
+    prepared = cut(a=1).places["a"]
+    one = replace(Cursor.at(cut(a=3, b=9)), restart=Cut({"a": prepared}))
+    other = replace(Cursor.at(cut(a=5, b=2)), restart=Cut({"a": cut(a=4).places["a"]}))
+    assert [it and it.restart for it in starts([one], None)] == [Cut({"a": prepared})] * 2
+    first = starts([one, other], None)[0]
+    assert first is not None
+    assert (first.position, first.restart) == (cut(a=3, b=2), Cut({"a": prepared}))
+
+
+def test_a_client_with_another_history_of_a_member_does_not_keep_the_others_from_their_places() -> None:
+    reset = Cut({"a": replace(cut(a=1).places["a"], created=99), "b": cut(b=4).places["b"]})
+    cursors = [Cursor.at(cut(a=3, b=1)), Cursor.at(reset), Cursor.at(cut(a=2, b=7))]
+    assert [it and it.position for it in starts(cursors, None)][:2] == [cut(a=2, b=1), reset]
 
 
 def test_a_client_that_a_reader_serves_joins_the_ring_although_that_merged_otherwise() -> None:

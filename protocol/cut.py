@@ -198,10 +198,15 @@ def executed_text(executed: Executed) -> str:
 
 
 def parse_executed(text: str) -> Executed:
-    """Read what `executed_text` writes. Raises `BadPositionError` for any other text."""
+    """Read what `executed_text` writes, or any text of the set of a single source, as servers and Canal write it.
+
+    Raises `BadPositionError` for any other text.
+    """
     if len(text) > _MAX_GTIDS:
         raise BadPositionError(f"not a GTID set: it has {len(text)} characters, more than {_MAX_GTIDS}")
-    pairs = [part.rpartition("=") for part in text.split(";")] if text else []
+    if "=" not in text:
+        return {ONE: parse_gtids(text)} if text else {}
+    pairs = [part.rpartition("=") for part in text.split(";")]
     found = {name: parse_gtids(gtids) for name, _, gtids in pairs}
     Cut(dict.fromkeys(found, _ANYWHERE))  # which checks the names and their number
     if executed_text(found) != text:

@@ -24,7 +24,9 @@ from sluice.instance.meta.file import FileMetaStore, client_data
 from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.meta.nodes import NodeError
 from sluice.instance.sources.mysql.config import Address, MysqlConfig
+from sluice.protocol.cut import ONE, parse_executed
 from sluice.protocol.errors import ConfigError
+from sluice.protocol.gtid import parse_gtids
 from sluice.protocol.position import Position
 from sluice.store.allowance import Limits
 from sluice.store.cursor import Changes, Cursor, StoredClient
@@ -33,6 +35,7 @@ from sluice.store.moves import Move, Reason
 POSITION = Position("101", "mariadb-bin.000003", 1_700_000_000, 1520, 0)
 CURSOR = Cursor("mariadb-bin.000003", 1489, 1_700_000_000_000, 101, "0-101-7", POSITION, POSITION)
 CLIENT = StoredClient(1001, r"shop\..*", CURSOR)
+UUID = "bc7850-2c16-11e6-a073-0242ac110002:1-5"  # without the first two digits
 
 
 def make(folder: Path, destination: str = "example") -> FileMetaStore:
@@ -295,6 +298,14 @@ def test_json_is_written_in_utf8_as_canal_does_and_a_cursor_need_not_have_a_time
     cursor = read_cursor({"postion": {"journalName": "mysql-bin.000003", "position": 4, "gtid": "what is this"}}, {})
     assert cursor == Cursor("mysql-bin.000003", 4, 0, 0)
     assert log_position(cursor, ("db", 3306))["postion"]["timestamp"] == 0
+
+
+@pytest.mark.parametrize("text", [f"f4{UUID},24{UUID}", f"24{UUID.upper()}", f"24{UUID},\nf4{UUID}", "1-1-5,0-1-3"])
+def test_the_gtids_of_a_cursor_of_canal_count_in_whatever_order_canal_wrote_them(text: str) -> None:
+    place = {"journalName": "mysql-bin.000003", "position": 4, "gtid": text}
+    cursor = read_cursor({"postion": place}, {})
+    assert cursor.gtid == text
+    assert parse_executed(cursor.gtid) == {ONE: parse_gtids(text)}
 
 
 def test_error_of_a_node_says_what_is_wrong_with_it() -> None:

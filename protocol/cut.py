@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final, NoReturn, Self
 
 from .errors import BadPositionError, SourceChangedError
-from .gtid import GtidSet, parse_gtids
+from .gtid import GtidSet, contains, parse_gtids
 from .member import MAX_MEMBERS, NAME
 from .position import Position
 
@@ -212,6 +212,17 @@ def parse_executed(text: str) -> Executed:
     if executed_text(found) != text:
         raise BadPositionError(f"not the text of GTID sets, which is {executed_text(found)[:200]!r}: {text[:200]!r}")
     return found
+
+
+def has_executed(one: str, other: str) -> bool:
+    """Whether sets, as text, have all of others, by member; not if one of them is empty: that stands for unknown ones.
+
+    Raises `BadPositionError` for what `parse_executed` refuses.
+    """
+    if not (one and other):
+        return False
+    mine, others = parse_executed(one), parse_executed(other)
+    return all(name in mine and contains(mine[name], gtids) for name, gtids in others.items())
 
 
 _ANYWHERE = Position("", "", 0, 0, 0)

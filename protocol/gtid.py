@@ -277,11 +277,6 @@ def contains(one: GtidSet, other: GtidSet) -> bool:
     return type(one) is type(other) and one.contains(other)  # type: ignore[arg-type]
 
 
-def has_executed(one: str, other: str) -> bool:
-    """Whether a set, as text, has all of another one; not if one of them is empty: that stands for an unknown one."""
-    return bool(one and other) and contains(parse_gtids(one), parse_gtids(other))
-
-
 def missing(wanted: GtidSet, executed: GtidSet) -> "Transactions":
     """Return the transactions of a set that another one of the same family lacks."""
     if isinstance(wanted, MysqlGtidSet) and isinstance(executed, MysqlGtidSet):

@@ -197,6 +197,6 @@ def is_later(one: Cursor, other: Cursor) -> bool:
     """Whether a place comes after another one: of another source or history if GTIDs do not say that it does not."""
     if one.position is not None and other.position is not None and one.position.is_comparable(other.position):
         return not one.position.precedes(other.position)
-    from ..protocol.gtid import has_executed  # noqa: PLC0415  is compiled in part; configuration loads this module
+    from ..protocol.cut import has_executed  # noqa: PLC0415  is compiled in part; configuration loads this module
 
     return not has_executed(other.gtid, one.gtid)

@@ -11,9 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
-from ...protocol.cut import ONE, Before
+from ...protocol.cut import ONE, Before, has_executed
 from ...protocol.errors import ConfigError, GoneError, SluiceError, SourceChangedError
-from ...protocol.gtid import has_executed
 from ...protocol.position import Position
 from ...store.cursor import Cursor
 from ...store.cursors import Cursors

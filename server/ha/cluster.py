@@ -27,8 +27,8 @@ from ...instance.meta.nodes import (
 )
 from ...instance.meta.zookeeper import ZooKeeperClients, epoch_data, read_epoch
 from ...instance.serving.tail import Followed
+from ...protocol.cut import has_executed
 from ...protocol.errors import BadPositionError, FencedError, SluiceError, ZooKeeperError
-from ...protocol.gtid import has_executed
 from ...protocol.paths import GROUP, SERVERS, destination_node, epoch_node, running_node, servers_node
 from ...protocol.position import Position
 from ...store.cursor import Changes, Cursor, StoredClient

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ...instance.skipped import Skipped
+from ...protocol.cut import has_executed
 from ...protocol.errors import (
     ConfigError,
     FilterError,
@@ -25,7 +26,6 @@ from ...protocol.errors import (
     SourceChangedError,
     StaleSessionError,
 )
-from ...protocol.gtid import has_executed
 from ...protocol.position import Position
 from ...store.batch import Batch
 from ...store.cursor import Cursor

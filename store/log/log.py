@@ -22,9 +22,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Final, Self
 
-from ...protocol.cut import ONE
+from ...protocol.cut import ONE, has_executed
 from ...protocol.errors import SourceChangedError
-from ...protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, has_executed, parse_gtids
+from ...protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtids
 from ...protocol.position import Position
 from ..cursor import Cursor, is_later
 from ..folder import sync_folder

@@ -14,7 +14,7 @@ from sluice.protocol.errors import BadPositionError, GoneError, SourceChangedErr
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
 from sluice.store.batch import Batch
-from sluice.store.cursor import Cursor, StoredClient, starts
+from sluice.store.cursor import Cursor, StoredClient, is_later, starts
 from sluice.store.cursors import Cursors
 from sluice.store.restarts import Restarts
 from sluice.store.ring import Ring
@@ -250,6 +250,13 @@ def test_a_client_with_another_history_of_a_member_does_not_keep_the_others_from
     reset = Cut({"a": replace(cut(a=1).places["a"], created=99), "b": cut(b=4).places["b"]})
     cursors = [Cursor.at(cut(a=3, b=1)), Cursor.at(reset), Cursor.at(cut(a=2, b=7))]
     assert [it and it.position for it in starts(cursors, None)][:2] == [cut(a=2, b=1), reset]
+
+
+def test_a_place_with_another_history_of_a_member_is_later_if_the_members_gtids_say_so() -> None:
+    one = Cursor.at(cut(a=3, b=1), "a=0-101-3;b=0-102-1")
+    other = Cursor.at(Cut({"a": replace(cut(a=1).places["a"], created=99), "b": cut(b=1).places["b"]}), "a=0-101-3")
+    assert is_later(one, other)
+    assert not is_later(other, one)
 
 
 def test_a_client_that_a_reader_serves_joins_the_ring_although_that_merged_otherwise() -> None:

@@ -168,8 +168,11 @@ class MemberParser(Parser, Protocol):
 
     heartbeat: float
     """Seconds without a change after which the source is asked to say that it has none; 0: a while."""
-    on_caught_up: Callable[[], None]
-    """Called in its thread when everything is put that the source had, and again as often as `heartbeat`."""
+    on_caught_up: Callable[[float], None]
+    """Called in its thread when everything is put that the source had at a monotonic time, which it is given.
+
+    It is called again as often as `heartbeat`.
+    """
 
     def clock(self) -> float | None:
         """Ask the source by how many seconds its clock is ahead of ours; None if it has no clock of its own.

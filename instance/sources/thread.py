@@ -38,7 +38,7 @@ class ParserThread(ABC):
         """
         self.heartbeat = 0.0
         """See `sluice.instance.source.MemberParser`."""
-        self.on_caught_up: Callable[[], None] = _ignore
+        self.on_caught_up: Callable[[float], None] = _ignore
         """See `sluice.instance.source.MemberParser`."""
         self._destination = destination
         self._places = places
@@ -128,5 +128,5 @@ class ParserThread(ABC):
                 self._on_state(state, text)
 
 
-def _ignore() -> None:
+def _ignore(_: float) -> None:
     """Do nothing."""

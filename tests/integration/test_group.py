@@ -2,6 +2,8 @@
 
 import os
 import signal
+import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from sluice.instance.sources.group.config import GroupConfig
+from sluice.instance.sources.mysql.parser import Parser
 from sluice.instance.sources.registry import examine
 from sluice.instance.status import MemberStatus
 from sluice.protocol.canal import entry_pb2 as pb
@@ -19,10 +22,11 @@ from sluice.protocol.errors import SourceChangedError, SourceError
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursor import Cursor
+from sluice.store.ring import Ring
 from tests.conftest import Database
 from tests.reading import config, embedded
 from tests.servers import Server
-from tests.waiting import SECONDS, soon
+from tests.waiting import SECONDS, eventually, soon
 
 NAME = "example"
 CLIENT = 1001
@@ -186,3 +190,43 @@ def test_a_member_that_cannot_be_reached_is_named(mysql97: Server, tmp_path: Pat
     wrong = config(mysql97, tmp_path, db_password="wrong")
     with pytest.raises(SourceError, match="member other: "):
         examine(configuration.with_parts({**configuration.parts, "other": wrong}))
+
+
+def test_a_heartbeat_proves_what_was_read_when_it_came_although_the_ring_was_full_meanwhile(
+    mysql97: Server, database: Database, tmp_path: Path
+) -> None:
+    table = f"{database(mysql97)}.orders"
+    mysql97.query(f"CREATE TABLE {table} (id INT PRIMARY KEY)")
+    ring, begun, proofs = Ring(4), threading.Event(), list[tuple[int, float]]()
+    parser = Parser(
+        config(mysql97, tmp_path, filter_regex=table.replace(".", r"\.")),
+        ring,
+        start=None,
+        on_begin=lambda *_: begun.set(),
+        on_state=lambda *_: None,
+    )
+    parser.heartbeat = 0.05
+    parser.on_caught_up = lambda at: proofs.append((ring.next, at))
+    parser.start()
+    try:
+        assert begun.wait(SECONDS)
+        for number in range(2):  # of which the ring holds one
+            mysql97.query(f"INSERT INTO {table} VALUES ({number})")
+        eventually(lambda: ring.waiting)
+        time.sleep(0.2)  # heartbeats come
+        mysql97.query(f"INSERT INTO {table} VALUES (2)")
+        time.sleep(0.2)
+        before = ring.next
+        ring.free_to(before)
+        eventually(lambda: ring.next > before and ring.waiting)  # the heartbeats have come, with what waits
+        proofs.clear()
+        written = time.monotonic()
+        mysql97.query(f"INSERT INTO {table} VALUES (3)")
+        time.sleep(0.2)
+        ring.free_to(ring.next)
+        eventually(lambda: proofs)
+        assert proofs[0][1] < written, "what was written after that is not read"
+    finally:
+        parser.stop()
+        ring.close()
+        parser.join(10)

@@ -41,13 +41,14 @@ class FileDump:
         most: int,
         waits: bool = False,
         check_follower: Callable[[str, str], bool] | None = None,
-        on_end: Callable[[], None] | None = None,
+        on_end: Callable[[float], None] | None = None,
     ) -> None:
         """Begin at an offset. `most`: the bytes of an event that is taken. Raises SourceError.
 
         `waits`: for what is still to come at the end of the last file. `check_follower` raises SourceError for a file,
         and the one after it, if something is missing between them, and returns whether nothing is, as far as can be
-        known; without it the dump ends with the file. `on_end` is called again and again while nothing more is there.
+        known; without it the dump ends with the file. `on_end` is called again and again while nothing more is there,
+        with the monotonic time.
         """
         self.name = folder.name
         self._folder = folder
@@ -87,7 +88,7 @@ class FileDump:
                 self._open(follower, len(MAGIC))
             elif self._waits:
                 if self._on_end is not None:
-                    self._on_end()
+                    self._on_end(time.monotonic())
                 self._stopping.wait(PAUSE)
             else:
                 self._is_over = True

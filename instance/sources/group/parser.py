@@ -312,8 +312,8 @@ class GroupParser(ParserThread):
             self._tell()
             self._wake.set()
 
-        def on_caught_up() -> None:
-            member.quiet = ring.next, self._now()
+        def on_caught_up(at: float) -> None:
+            member.quiet = ring.next, int((self._zero + at) * 1_000_000)
             self._wake.set()
 
         parser = self._make_member(

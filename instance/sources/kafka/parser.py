@@ -178,7 +178,7 @@ class KafkaParser(ParserThread):
             self.failure = None
             self._receive(topic, records)
             if topic.is_at_end:
-                self.on_caught_up()
+                self.on_caught_up(self._read_until)
 
     def _begin(self, start: Start) -> None:
         self._stager.begin(start.commit_ts, start.skipped, start.gap if self._begun else "")

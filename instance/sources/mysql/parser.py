@@ -120,6 +120,7 @@ class BinlogParser(ParserThread, Generic[Configured, Opened]):
         self._file_end: Position | None = None  # of the file that is left now
         self._connections = 0
         self._heartbeats = 0
+        self._received = 0.0  # monotonic time when bytes came last
         self._source = ""  # what positions call the server whose binlog was read last; any thread looks
         self._quiet_since = 0.0  # monotonic time since which the thread has waited for the source, 0 while it does not
         self._read_until = 0.0  # monotonic time: all that the source wrote before is read
@@ -547,11 +548,11 @@ class BinlogParser(ParserThread, Generic[Configured, Opened]):
     def _receive(self, dump: Packets, space: memoryview) -> int:
         """Receive, and note when the source had nothing to send: then everything it wrote before is read.
 
-        A heartbeat says so, too.
+        A heartbeat says so, too, as of its arrival: to put what came with it may have taken long.
         """
         if self._decoder.heartbeats > self._heartbeats:
-            self._heartbeats, self._read_until = self._decoder.heartbeats, time.monotonic()
-            self.on_caught_up()
+            self._heartbeats, self._read_until = self._decoder.heartbeats, self._received
+            self.on_caught_up(self._received)
         if self._history is not None and self._control.asks_schemas:
             self._history.look()
         begin = self._quiet_since = time.monotonic()
@@ -559,8 +560,9 @@ class BinlogParser(ParserThread, Generic[Configured, Opened]):
             size = dump.receive_into(space)
         finally:
             self._quiet_since = 0.0
-        if time.monotonic() - begin > QUIET:
-            self._read_until = time.monotonic()
+        self._received = time.monotonic()
+        if self._received - begin > QUIET:
+            self._read_until = self._received
         return size
 
     def _begin(self, start: Start) -> None:

@@ -18,13 +18,14 @@ from ...store.ring cimport BOUNDARY, Registry, Ring, Slot, Staging
 from ...store.segment cimport Segment, SegmentWriter
 
 from ...protocol.canal.entry_pb2 import Header, Pair
-from ...protocol.errors import DecodeError
+from ...protocol.errors import DecodeError, SourceError
 
 cdef enum:
     FIELDS = 3                             # of a slice of `Order.release`: member, transaction, marks
     MESSAGES = 0x12                        # the tag of an entry in `Messages`, as `Ring` frames it
     HEADER = 0x0A                          # the tag of an entry's header, which is its first field
-    PART = 2                               # of `sluice.instance.merge.order.Mark`
+    PART = 2                               # of `sluice.instance.merge.order.Mark`, as the next one
+    BROKEN = 4
 
 cdef array.array NUMBERS = array.array("q")
 
@@ -157,7 +158,8 @@ def move(list pools not None, const int64_t[::1] slices not None, Ring to not No
          SegmentWriter writer not None):
     """Stages what `Merger.release` has released for the group's ring, and frees it in the rings of the pools.
 
-    The pools are those of the members, by their numbers.
+    The pools are those of the members, by their numbers. Raises SourceError for a member that has left inside a
+    transaction of which parts are put.
     """
     cdef Py_ssize_t i
     cdef int64_t stop, end, sequence
@@ -165,6 +167,8 @@ def move(list pools not None, const int64_t[::1] slices not None, Ring to not No
     for i in range(0, slices.shape[0], FIELDS):
         pool = <Pool?>pools[slices[i]]
         stop = slices[i + 1]
+        if slices[i + 2] & BROKEN:
+            raise SourceError(f"member {pool.member}: it has ended inside a transaction of which parts were delivered")
         if slices[i + 2] & PART:
             end = pool.taken
         else:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from sluice.instance.merge.pools import Pool, move
 from sluice.protocol import props
 from sluice.protocol.canal.entry_pb2 import ROWDATA, Entry, Header, Pair
 from sluice.protocol.canal.packet_pb2 import Messages
+from sluice.protocol.errors import SourceError
 from sluice.store.ring import Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 from tests.stream import CREATED, Stream
@@ -114,3 +116,18 @@ def test_a_transaction_that_is_larger_than_its_pool_passes_in_parts() -> None:
         got = group.merge()
     putting.join()
     assert got == [("a", str(it)) for it in range(100)]
+
+
+def test_a_member_that_ends_inside_a_transaction_of_which_parts_have_passed_is_an_error() -> None:
+    group = Group(size=16)
+    stream = group.streams[0]
+    stage(stream, map(str, range(100)))
+    putting = threading.Thread(target=stream.put, daemon=True)
+    putting.start()
+    while not group.merge():
+        pass
+    group.merger.leave("a")
+    with pytest.raises(SourceError, match="member a: it has ended inside a transaction"):
+        move(group.pools, group.merger.release(1000, now=NOW), group.ring, group.staging, group.writer)
+    group.pools[0].ring.close()
+    putting.join(10)

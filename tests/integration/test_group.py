@@ -230,3 +230,25 @@ def test_a_heartbeat_proves_what_was_read_when_it_came_although_the_ring_was_ful
         parser.stop()
         ring.close()
         parser.join(10)
+
+
+def test_a_member_sends_heartbeats_before_its_silence_counts_as_a_lost_connection(
+    mariadb118: Server, tmp_path: Path
+) -> None:
+    states: list[str] = []
+    parser = Parser(
+        config(mariadb118, tmp_path, so_timeout=1),
+        Ring(16),
+        start=None,
+        on_begin=lambda *_: None,
+        on_state=lambda state, _: states.append(state),
+    )
+    parser.heartbeat = 30
+    parser.start()
+    try:
+        eventually(lambda: "running" in states)
+        time.sleep(2)
+        assert "error" not in states
+    finally:
+        parser.stop()
+        parser.join(10)

@@ -81,11 +81,11 @@ class Dump:
     ) -> None:
         """Start the dump and take over the connection's socket; the connection cannot be used further.
 
-        The source sends a heartbeat when there was no event for so many seconds, by default `heartbeat_of`; silence for
-        `timeout` seconds means a lost connection. Raises SourceError.
+        The source sends a heartbeat when there was no event for so many seconds, by default and at most `heartbeat_of`;
+        silence for `timeout` seconds means a lost connection. Raises SourceError.
         """
         self.name = connection.name
-        _prepare(connection, start, replica, heartbeat or heartbeat_of(timeout))
+        _prepare(connection, start, replica, min(heartbeat or timeout, heartbeat_of(timeout)))
         connection.register_replica(replica.server_id)
         flags = Flag.SEND_ANNOTATE_ROWS | (Flag.NON_BLOCKING if non_blocking else 0)
         command = _command(start, flags, replica.server_id)

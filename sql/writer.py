@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from ..protocol.canal.arrow import EnvelopeDecoder
 from ..protocol.errors import TargetError
+from ..protocol.identifiers import quote_table
 from .changes import last_of_keys
 from .statements import RESUMES, Statement, TargetTable
 from .target import execute
@@ -83,6 +84,11 @@ class Writer:
             cursor.execute("SET foreign_key_checks = 1")
             self._write_in_order(cursor, related, self._decoder.decode(data), packet)
             cursor.execute("SET foreign_key_checks = 0")
+
+    def empty(self, cursor: "Cursor", name: Name) -> None:
+        """Delete the rows of a table, once it is admitted. Raises as `write`."""
+        self._table(cursor, name, needs_key=False)
+        cursor.execute(f"DELETE FROM {quote_table(*name)}")  # noqa: S608
 
     def _table(self, cursor: "Cursor", name: Name, *, needs_key: bool) -> TargetTable:
         if name not in self._tables:

@@ -311,6 +311,17 @@ def test_rows_of_a_table_without_a_key_are_all_that_it_has(copy: Copy) -> None:
     assert copy.rows() == [(1,)]
 
 
+@pytest.mark.parametrize("rows", [0, 1])
+def test_rows_that_are_there_are_not_deleted_for_a_table_without_a_key(copy: Copy, rows: int) -> None:
+    copy.create("id INT")
+    copy.server.query(f"INSERT INTO {copy.schema}.t VALUES (9)")
+    row = copy.change("t", None, {"id": 1}, key=())
+    row.header.props.add(key="sluice.snapshot", value="1")
+    with copy.opened(start="snapshot") as target, pytest.raises(RejectedError, match="has rows already"):
+        copy.send(target, copy.ddl("TRUNCATE TABLE t", EventType.TRUNCATE), *[row][:rows], end=0, snapshot=1)
+    assert copy.rows() == [(9,)]
+
+
 def test_a_stop_does_not_wait_for_a_locked_row(copy: Copy) -> None:
     copy.create("id INT PRIMARY KEY")
     with copy.server.connect(database=copy.schema, autocommit=False) as other, copy.opened() as target:

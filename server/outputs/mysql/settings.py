@@ -47,7 +47,8 @@ class MysqlSettings(OutputSettings):
 
     existing: Existing = setting("sluice.output.<name>.existing", Existing.REFUSE)
     """What to do with the rows of a table on the target, if a snapshot is to fill it. `refuse` stops. `merge` keeps
-    them, and overwrites those with the same key. `replace` deletes them first."""
+    them, and overwrites those with the same key; of a table without a primary key it deletes them. `replace` deletes
+    them first."""
 
     # What is applied.
 

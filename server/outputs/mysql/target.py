@@ -173,7 +173,7 @@ class MysqlTarget:
             for number, part in enumerate(parts):
                 if isinstance(part, Rows):
                     if part.emptied is not None:
-                        cursor.execute(f"DELETE FROM {quote_table(*part.emptied)}")  # noqa: S608
+                        self._writer.empty(cursor, part.emptied)
                     self._writer.write(cursor, part.changes, part.data, self._packet)
                 else:
                     self._apply_statement(session, cursor, part)

@@ -3,8 +3,8 @@
 Rows of a table with a primary key are written together, as their last changes leave them; why that is right says
 `sluice.client_sdk.spark.apply`. Rows without one are found by all columns. Both are written without a check of foreign
 keys: the source has checked them. But what its InnoDB does by ON DELETE and ON UPDATE is not in its binlog (before
-MySQL 9.6, and on MariaDB). So the tables of such a foreign key are written change by change, in their order, with the
-check, and the target does the same.
+MySQL 9.6, and on MariaDB). So the tables of such a foreign key, and those that others connect with them, are written
+change by change, in their order, with the check, and the target does the same.
 """
 
 from collections.abc import Iterator
@@ -71,9 +71,10 @@ class Writer:
             if has_key and self._related[name]:
                 if some["_op"][0].as_py() == "READ":
                     raise TargetError(
-                        f"{'.'.join(name)} on the target has foreign keys with ON DELETE or ON UPDATE, or is referred"
-                        " to by one. A snapshot cannot fill it: while that runs, these would not act alike on both"
-                        " sides. Drop them there, or copy the tables yourself and begin at a position"
+                        f"{'.'.join(name)} on the target has foreign keys with ON DELETE or ON UPDATE, or is connected"
+                        " by foreign keys with a table that has. A snapshot cannot fill it: while that runs, these"
+                        " would not act alike on both sides. Drop them there, or copy the tables yourself and begin at"
+                        " a position"
                     )
                 related.append(name)
             elif has_key:
@@ -170,15 +171,24 @@ def _runs(operations: pa.StringArray) -> Iterator[tuple[str, pa.Int32Array]]:
 
 
 def _check_relations(cursor: "Cursor", name: Name) -> bool:
-    """Whether it has foreign keys that change rows, or one refers to it. Raises TargetError when it has triggers."""
+    """Whether foreign keys connect it with one that changes rows. Raises TargetError when it has triggers."""
     cursor.execute(_TRIGGERS, name)
     for (trigger,) in cursor.fetchall():
         raise TargetError(
             f"{'.'.join(name)} on the target has the trigger {trigger}, which would repeat what the source's triggers"
             f" have done already: drop it there. {RESUMES}"
         )
-    cursor.execute(_FOREIGN_KEYS, (*name, *name))
-    return bool(cursor.fetchall())
+    connected, seen = [name], {name}
+    for table in connected:
+        cursor.execute(_FOREIGN_KEYS, (*table, *table))
+        for schema, own, referenced_schema, referenced, changes_rows in cursor.fetchall():
+            if changes_rows:
+                return True
+            for it in ((schema, own), (referenced_schema, referenced)):
+                if it not in seen:
+                    seen.add(it)
+                    connected.append(it)
+    return False
 
 
 _TRIGGERS = (
@@ -187,7 +197,8 @@ _TRIGGERS = (
 )
 _ACTIONS = "('CASCADE', 'SET NULL', 'SET DEFAULT')"
 _FOREIGN_KEYS = (
-    "SELECT 1 FROM information_schema.referential_constraints"  # noqa: S608
-    f" WHERE (delete_rule IN {_ACTIONS} OR update_rule IN {_ACTIONS}) AND (constraint_schema = %s AND table_name = %s"
-    " OR unique_constraint_schema = %s AND referenced_table_name = %s) LIMIT 1"
+    "SELECT constraint_schema, table_name, unique_constraint_schema, referenced_table_name,"  # noqa: S608
+    f" delete_rule IN {_ACTIONS} OR update_rule IN {_ACTIONS} FROM information_schema.referential_constraints"
+    " WHERE constraint_schema = %s AND table_name = %s"
+    " OR unique_constraint_schema = %s AND referenced_table_name = %s"
 )

@@ -193,6 +193,22 @@ def test_foreign_keys_act_on_the_target_as_they_did_on_the_source(copy: Copy) ->
     assert copy.rows("child") == [(10, 3)]
 
 
+def test_what_a_foreign_key_without_an_action_refers_to_is_there_when_a_row_is_repeated(copy: Copy) -> None:
+    copy.create("id INT PRIMARY KEY", "parent")
+    copy.create("id INT PRIMARY KEY", "kind")
+    copy.create(
+        f"id INT PRIMARY KEY, p INT, k INT, FOREIGN KEY (p) REFERENCES {copy.schema}.parent (id) ON DELETE CASCADE,"
+        f" FOREIGN KEY (k) REFERENCES {copy.schema}.kind (id)",
+        "child",
+    )
+    kind, parent, child = {"id": 1}, {"id": 1}, {"id": 1, "p": 1, "k": 1}
+    with copy.opened() as target:
+        made = copy.change("kind", None, kind), copy.change("parent", None, parent), copy.change("child", None, child)
+        gone = copy.change("child", child, None), copy.change("kind", kind, None)
+        copy.send(target, BEGIN, *made, END, BEGIN, *gone, END, end=100)
+    assert (copy.rows("parent"), copy.rows("kind"), copy.rows("child")) == ([(1,)], [], [])
+
+
 def test_a_trigger_on_the_target_stops_the_output(copy: Copy) -> None:
     copy.create("id INT PRIMARY KEY")
     copy.server.query(f"CREATE TRIGGER {copy.schema}.twice BEFORE INSERT ON {copy.schema}.t FOR EACH ROW SET @a = 1")

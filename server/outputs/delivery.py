@@ -370,15 +370,14 @@ class Delivery:
                 await self._embedded.remember(output.destination, output.client_id, memory, before=ids)
             # Nothing is awaited from here on to the send: what was forgotten, or taken by somebody else, is not sent.
             self._embedded.check_next(output.destination, output.client_id, ids)
-            number = self._number + any(it.records for it in batches)
-            place = self._place_after(batches[-1].batch, number) if self._target.keeps_place else None
+            place = self._place_after(batches) if self._target.keeps_place else None
             try:
                 await self._run(self._sender, self._target.send, batches, place)
             except RejectedError as error:
                 among = f"; it is among the changes from {batches[0].batch.from_} to {batches[-1].batch.to}"
                 where = f", at {error.position}" if error.position else among
                 raise RejectedError(f"{error}{where}") from error
-            self._number = number
+            self._number = self._number if place is None else place.number
             for it in batches:
                 self._count(it)
             self._report_losses()
@@ -416,9 +415,14 @@ class Delivery:
             return memory
         return json.dumps(json.loads(memory or "{}") | {NUMBER: self._number})
 
-    def _place_after(self, batch: Batch, number: int) -> Place | None:
-        found = self._embedded.place_after(self.output.destination, self.output.client_id, batch.batch_id)
-        return None if found is None else Place(str(found.position), found.gtid, number)
+    def _place_after(self, batches: Sequence[Prepared]) -> Place | None:
+        """Return the place after batches. One inside a transaction is not counted that the other side has to have."""
+        found = self._embedded.place_after(self.output.destination, self.output.client_id, batches[-1].batch.batch_id)
+        if found is None or found.position is None:
+            return None
+        is_whole = not self._target.takes_transactions or found.position == found.position.transaction
+        number = self._number + (is_whole and any(it.records for it in batches))
+        return Place(str(found.position), found.gtid, number)
 
     def _report_losses(self) -> None:
         status = self._embedded.status(self.output.destination, self.output.client_id)

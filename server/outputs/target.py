@@ -66,7 +66,9 @@ class Place(NamedTuple):
     gtids: str
     """The full set of GTIDs that are executed there, empty if unknown."""
     number: int = 0
-    """How many sends with something in them were confirmed there; 0 if an earlier version wrote it."""
+    """How many sends with something in them were confirmed there; 0 if an earlier version wrote it.
+
+    Of a target that takes whole transactions: how many that ended with one."""
 
 
 class Target(Protocol):

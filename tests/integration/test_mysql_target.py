@@ -133,6 +133,25 @@ def test_changes_are_merged_by_key_and_their_place_is_kept_with_them(copy: Copy)
     assert copy.target().open(copy.memory, "", 2) == place(200)
 
 
+def test_the_number_of_the_place_is_kept_by_which_a_restored_target_is_noticed(copy: Copy) -> None:
+    copy.create("id INT PRIMARY KEY")
+    with copy.opened() as target:
+        prepared = copy.prepare(target, BEGIN, copy.change("t", None, {"id": 1}), END)
+        target.send([prepared], place(100)._replace(number=7))
+    assert copy.target().open(copy.memory, "", 2) == place(100)._replace(number=7)
+
+
+def test_an_output_with_the_longest_name_keeps_its_place(copy: Copy) -> None:
+    target = copy.target()
+    target._job = f"{'d' * 200}/{'o' * 64}"
+    target.open("", "", 1)
+    try:
+        target.send([copy.prepare(target, BEGIN, END)], place(100))
+    finally:
+        target.close()
+    assert copy.server.query(f"SELECT job FROM {copy.progress}.sluice_output") == [(target._job,)]
+
+
 def test_a_part_of_a_transaction_is_seen_only_when_it_ends(copy: Copy) -> None:
     copy.create("id INT PRIMARY KEY")
     with copy.opened() as target:

@@ -355,7 +355,7 @@ class MysqlTarget:
         if place is None:
             self._update(cursor, "job = job", ())
             return
-        at = Place(str(Position.parse(place.position).transaction), place.gtids)
+        at = place._replace(position=str(Position.parse(place.position).transaction))
         kept = str(Kept(at, self._epoch, self._moved))
         self._update(cursor, "place = %s, ddl = '', ddl_before = ''", (kept,))
         self._begun = ("", "")
@@ -384,7 +384,7 @@ class MysqlTarget:
             raise RejectedError(str(error)) from error
 
 
-_JOB: Final = "job VARCHAR(150) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
+_JOB: Final = "job VARCHAR(265) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"  # 200, a slash, 64
 _NAME: Final = "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
 TABLES: Final = {
     TABLE: f"{_JOB}, epoch BIGINT NOT NULL DEFAULT 0, place MEDIUMTEXT CHARACTER SET ascii,"

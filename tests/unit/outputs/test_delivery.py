@@ -451,6 +451,28 @@ class TestPlaceOfTheOtherSide:
         assert setup.target.place == Place(str(cursor.position), cursor.gtid, number)
         assert 1 <= number <= 3
 
+    @pytest.mark.parametrize("takes", [False, True])
+    async def test_a_part_of_a_transaction_does_not_have_to_be_there_where_whole_ones_are_kept(
+        self, setup: Setup, monkeypatch: pytest.MonkeyPatch, *, takes: bool
+    ) -> None:
+        setup.target.takes_transactions = takes
+        await setup.deliver(3)
+        await soon(setup.acked)
+        assert setup.target.place is not None
+        number, place_after = setup.target.place.number, setup.embedded.place_after
+
+        def inside(*arguments: Any) -> Cursor | None:
+            found = place_after(*arguments)
+            assert found is not None
+            assert found.position is not None
+            return replace(found, position=replace(found.position, n=1))
+
+        monkeypatch.setattr(setup.embedded, "place_after", inside)
+        setup.source.put(1)
+        await soon(lambda: 3 in setup.target.confirmed)
+        await soon(setup.acked)
+        assert json.loads(setup.embedded.memory(NAME, CLIENT))["number"] == number + (not takes)
+
     async def test_what_was_confirmed_without_an_answer_is_not_sent_again(self, setup: Setup) -> None:
         await setup.deliver(3)
         setup.target.unheard = [DeliveryError("the connection is lost")] * 2

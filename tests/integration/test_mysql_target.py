@@ -280,6 +280,14 @@ def test_databases_that_the_target_does_not_have_stop_nothing(copy: Copy) -> Non
             copy.prepare(target, copy.ddl(f"DROP DATABASE {copy.schema}", EventType.QUERY, ""))
 
 
+def test_a_database_that_the_target_has_is_never_dropped(copy: Copy) -> None:
+    with copy.opened(ddl="apply") as target:
+        with pytest.raises(RefusedError, match="a DDL is refused: DROP DATABASE"):
+            copy.prepare(target, copy.ddl(f"DROP DATABASE {copy.schema}", EventType.QUERY, ""))
+        assert copy.prepare(target, copy.ddl("DROP DATABASE other", EventType.QUERY, "")).records == 0
+        assert copy.prepare(target, copy.ddl("CREATE DATABASE other", EventType.QUERY, "")).is_alone
+
+
 def interrupt(copy: Copy, entry: Entry, monkeypatch: pytest.MonkeyPatch, *, is_done: bool) -> None:
     """Begin a DDL, and lose the target before or after it was done."""
     with copy.opened(ddl="apply") as target, monkeypatch.context() as patch:

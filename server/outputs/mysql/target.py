@@ -27,7 +27,7 @@ import pymysql
 from pymysql.constants import CLIENT, ER
 
 from ....protocol.canal.arrow import EnvelopeDecoder
-from ....protocol.canal.ddl import classify
+from ....protocol.canal.ddl import classify, is_of_database
 from ....protocol.canal.outline import Outline, outline
 from ....protocol.canal.rows import Change, decode_changes
 from ....protocol.canal.tags import EventType
@@ -155,9 +155,12 @@ class MysqlTarget:
         data = b"".join(found.slices)
         made = outline(data)
         if self._settings.ddl is OnDdl.APPLY and made.statements:
+            (change, *_) = changes = decode_changes(data)
             if found.entries > 1:  # so that it is known where the stream is before it, and after it
                 raise SplitError(made.statements[0][0] or 1)
-            return Prepared(batch, decode_changes(data), 1, len(data), skipped, is_alone=True)
+            if _drops(change):  # of a database that is not there: else it was refused
+                return Prepared(batch, [], 0, len(data), skipped)
+            return Prepared(batch, changes, 1, len(data), skipped, is_alone=True)
         parts = list(self._decode(data, made))
         return Prepared(batch, parts, sum(it.changes.num_rows for it in parts), len(data), skipped)
 
@@ -215,13 +218,15 @@ class MysqlTarget:
     def _find_refused(self, data: bytes, begin: int) -> RefusedError | None:
         """Return what is refused from an entry on."""
         found: RefusedError | None = find_marker(data, begin)
-        for number, is_ddl in outline(data).statements:
-            if number < begin or (is_ddl and self._settings.ddl is not OnDdl.REFUSE):
+        statements = outline(data).statements
+        changes = decode_changes(data) if statements else ()
+        for number, is_ddl in statements:
+            if number < begin or (is_ddl and self._settings.ddl is OnDdl.IGNORE):
                 continue
             if found is not None and found.entry <= number:
                 break
-            change = decode_changes(data)[number]
-            if is_ddl and self._is_elsewhere(change):
+            change = changes[number]
+            if is_ddl and (self._is_elsewhere(change) or (self._settings.ddl is OnDdl.APPLY and not _drops(change))):
                 continue
             shown = change.sql[:LONGEST_SHOWN]
             if not is_ddl:
@@ -229,6 +234,12 @@ class MysqlTarget:
                     f"a change was logged as a statement, without its rows: {shown}. Set binlog_format = ROW at the"
                     f" source, make the table equal, then set sluice.output.{self._output.name}.onRefused = skip until"
                     " it has passed"
+                )
+            elif self._settings.ddl is OnDdl.APPLY:
+                text = (
+                    f"a DDL is refused: {shown}. No filter of tables says whether the target's database is meant: drop"
+                    " it there yourself if it is, and pass over the statement: `sluice skip"
+                    f" {self._output.destination} {self._output.client_id}`"
                 )
             else:
                 text = (
@@ -305,6 +316,7 @@ class MysqlTarget:
         session.commit()
         self._writer.forget()
         define(cursor, change.ddl_schema, change.sql, "the source")
+        self._schemas |= {change.schema}
 
     # --- the place
 
@@ -382,6 +394,11 @@ class MysqlTarget:
             raise RejectedError(text) from error
         except TargetError as error:
             raise RejectedError(str(error)) from error
+
+
+def _drops(change: Change) -> bool:
+    """Whether a DDL drops a database."""
+    return is_of_database(change.sql) and change.sql.lstrip()[:6].upper() != "CREATE"
 
 
 _JOB: Final = "job VARCHAR(265) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"  # 200, a slash, 64

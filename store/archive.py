@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from ..protocol.errors import DecodeError
-from ..protocol.frames import read_frames
+from ..protocol.frames import HEAD, TAIL, read_frames
 from .log.zstd import decompress, frame_size
 
 SUFFIX: Final = ".index"
@@ -93,14 +93,22 @@ def _read_index(path: Path) -> Index:
 
 
 def read_file(folder: Path, index: Index) -> Iterator[bytes]:
-    """Give the payloads of a file of format ``pb``. Raises OSError, and DecodeError that names file and offset."""
+    """Give the payloads of a file of format ``pb``.
+
+    Raises OSError, and DecodeError that names file and offset; also for a file that is shorter than its index says.
+    """
     path = folder / index.file
+    size = 0
     try:
         with path.open("rb") as file:
             read = _Decompressing(file.read).read if path.suffix == COMPRESSED else file.read
-            yield from read_frames(read)
+            for payload in read_frames(read):
+                size += HEAD.size + len(payload) + TAIL.size
+                yield payload
     except (DecodeError, ValueError) as error:
         raise DecodeError(f"{path}: {error}") from None
+    if size != index.size:
+        raise DecodeError(f"{path}: it has {size} bytes before compression, and its index says {index.size}")
 
 
 class _Decompressing:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,16 @@ def test_damage_is_an_error_that_names_the_file(tmp_path: Path, compression: str
         assert compression == "zstd" or state == "error"
     file.write_bytes(data[: len(data) // 2])
     assert file.name in Reading(tmp_path).state[1]
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_file_that_a_copy_has_cut_is_an_error(tmp_path: Path, compression: str) -> None:
+    write(tmp_path, compression=compression)
+    (file,) = tmp_path.glob("0000000003-*.pb*")
+    file.write_bytes(b"")
+    found = Reading(tmp_path)
+    assert found.state[0] == "error"
+    assert re.search(rf"{file.name}: it has 0 bytes before compression, and its index says \d+", found.state[1])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from ..target import Place
 from .settings import Compression, FileFormat
 
 GROUP: Final = 64 << 20
-"""Bytes of rows in memory that become a group of a Parquet file."""
+"""Bytes of a part that become a group of a Parquet file, or up to a batch more."""
 
 
 class Form(Protocol):
@@ -113,7 +113,8 @@ class ParquetForm:
         with pa.OSFile(str(part)) as source, open_private(target, "wb") as file:
             while source.tell() < size:
                 batches: list[pa.RecordBatch] = []
-                while source.tell() < size and sum(it.nbytes for it in batches) < GROUP:
+                begin = source.tell()
+                while source.tell() < min(size, begin + GROUP):
                     pause()
                     with pa.ipc.open_stream(source) as stream:
                         batches += stream

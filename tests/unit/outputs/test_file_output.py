@@ -273,6 +273,22 @@ def test_rows_are_in_parquet_whatever_was_cut(tmp_path: Path) -> None:
     assert {path.suffix for path in whole(tmp_path)} == {".parquet"}
 
 
+def test_groups_of_parquet_end_by_the_bytes_of_the_part_whatever_batches_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = target(tmp_path, form="parquet", file_bytes=1 << 30)
+    monkeypatch.setattr("sluice.server.outputs.file.forms.GROUP", 1 << 16)
+    found.open("", "", 1)
+    content, one = found.prepare(batch(0, 1)).content, batch(0, 1)
+    for number in range(200):
+        found._folder.append([content], found._kept, from_=one.from_, rows=1, last_ms=1, now=number)
+    found._folder.finish(found._settings.form)
+    (file,) = whole(tmp_path)
+    groups = parquet.ParquetFile(file).metadata
+    assert groups.num_rows == 200
+    assert 200 * len(content) // (1 << 16) >= groups.num_row_groups - 1 > 5
+
+
 @pytest.mark.parametrize(
     ("settings", "has_transactions", "text"),
     [

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -96,6 +97,8 @@ class Archive:
         ``done``: the number of the last one that was applied, 0 if none was; ``after``: the place before the first one.
         Raises SourceError, PurgedError when something is missing before or between them, and MarkerError for a marker.
         """
+        if after is not None or end.place is not None:
+            self._check_histories()
         files = self._begin_at(done >> NUMBER_BITS, None if done else after)
         reader = _Transactions()
         previous: Index | None = None
@@ -125,8 +128,22 @@ class Archive:
                 first = place
         return self.files[first:]
 
+    def _check_histories(self) -> None:
+        """Raise SourceError when a file of the binlog and an offset are not one place in the files."""
+        places = [Position.parse(text) for it in self.files for text in (it.from_position, it.to_position) if text]
+        for before, later in pairwise(places):
+            if not before.is_comparable(later):
+                raise SourceError(
+                    f"{self.folder} has changes of several servers or histories, {before} and {later}: a file of the"
+                    " binlog and an offset are not one place there. Stop at a time, and begin without --after in a"
+                    " folder with the files that follow the dump, and their indexes"
+                )
+
     def _check_begin(self, number: int, after: Place | None) -> None:
-        """Raise PurgedError when the first file begins after the place that is asked for."""
+        """Raise PurgedError when the first file begins after the place that is asked for, or the last one before it."""
+        end = self.files[-1].to_position
+        if not number and after is not None and end and after > Place.parse(end):
+            raise PurgedError(f"{self.folder} ends at {end}, before the given place: there is nothing after it yet")
         position = Position.parse(self.files[0].from_position)
         begin = Place(position.file_number, position.begin)
         is_inside = position != position.transaction

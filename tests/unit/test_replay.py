@@ -9,7 +9,7 @@ from sluice.protocol.canal.rows import decode_rows
 from sluice.protocol.errors import BadParameterError, PurgedError, SourceError
 from sluice.protocol.position import Position
 from sluice.server.replay import Archive, End, Place
-from tests.unit.test_changes_source import TRANSACTIONS, position, write
+from tests.unit.test_changes_source import SERVER, TRANSACTIONS, position, write
 
 
 def at(number: int) -> Place:
@@ -58,6 +58,22 @@ def test_nothing_is_given_when_files_are_missing_before_the_place(tmp_path: Path
         found(tmp_path, after=at(0))
     with pytest.raises(PurgedError, match=r"after the last one that was applied: changes may be missing"):
         found(tmp_path, done=(2 << 32) + 1)
+
+
+def test_a_place_after_the_end_of_the_files_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert found(tmp_path, after=at(TRANSACTIONS)) == []
+    with pytest.raises(PurgedError, match="before the given place: there is nothing after it yet"):
+        found(tmp_path, after=Place(71, 4))
+
+
+def test_a_place_is_refused_when_the_source_was_switched_in_the_files(tmp_path: Path) -> None:
+    write(tmp_path)
+    for index in sorted(tmp_path.glob("*.index"))[5:]:
+        index.write_text(index.read_text().replace(SERVER, "9a94f357-aab4-11df-86ab-c80aa9429562"))
+    for after, end in (at(3), End()), (None, End(at(3))):
+        with pytest.raises(SourceError, match="has changes of several servers or histories"):
+            list(Archive(tmp_path).transactions(0, after, end))
 
 
 def test_a_transaction_of_which_the_begin_is_missing_is_not_applied(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
     0000000007-12.jsonl.zst         the whole file 7, begun in epoch 12 of the destination; it has its name once synced
     0000000007-12.index             JSON: what the file has; it counts once this is there
     .sluice/0000000008-12.part      what will be file 8
+    .sluice/owner                   whose folder it is: destination/output
     .sluice/place-12                JSON: how far the output has come, and how many bytes of the part count
 
 The place is replaced as a whole, by renaming, after the part is synced. So a process that was killed finds the place,
@@ -127,9 +128,7 @@ class Folder:
         except ValueError as error:
             raise RejectedError(f"{path} is {error}: put it back from a backup") from None
         if record.output != self._output:
-            raise RejectedError(
-                f"{self.path} is the folder of the output {record.output}: give this one a folder of its own"
-            )
+            raise RejectedError(_is_of(self.path, record.output))
         return record
 
     def begin(self, record: Record | None, kept: Kept, form: FileFormat, *, is_moved: bool) -> None:
@@ -143,6 +142,8 @@ class Folder:
         part = Part(self._newest() + 1, kept.epoch, form)
         if record is not None:
             part = self._take_over(record, kept.epoch)
+        else:
+            self._claim()
         self._keep(kept, part)
         for epoch in self._epochs() - {kept.epoch}:
             self._place(epoch).unlink(missing_ok=True)
@@ -222,6 +223,17 @@ class Folder:
 
     # --- inside
 
+    def _claim(self) -> None:
+        """Take a folder that is nobody's yet: of two outputs that begin at once, one has it."""
+        owner = self._state / "owner"
+        try:
+            with open(owner, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+                file.write(self._output)
+        except FileExistsError:
+            found = owner.read_text(errors="replace")
+            if found not in ("", self._output):
+                raise RejectedError(_is_of(self.path, found)) from None
+
     def _take_over(self, record: Record, epoch: int) -> Part:
         """Return the part of the former owner as ours: a copy of the bytes that count."""
         part = record.part
@@ -281,6 +293,10 @@ class Folder:
             os.fsync(file.fileno())
         unfinished.replace(path)
         sync_folder(path.parent)
+
+
+def _is_of(folder: Path, output: str) -> str:
+    return f"{folder} is the folder of the output {output[:200]}: give this one a folder of its own"
 
 
 def free_bytes(path: Path) -> int:

@@ -226,6 +226,22 @@ def test_a_folder_of_another_output_is_refused(tmp_path: Path) -> None:
         target(tmp_path, "other").open("", "", 1)
 
 
+def test_of_two_outputs_that_begin_in_one_folder_at_once_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = target(tmp_path), target(tmp_path, "other")
+    with monkeypatch.context() as patch:
+        patch.setattr(first._folder, "read", lambda: None)  # both have looked before one began
+        patch.setattr(second._folder, "read", lambda: None)
+        (tmp_path / ".sluice").mkdir()
+        first.open("", "", 1)
+        with pytest.raises(RejectedError, match=r"is the folder of the output shop/copy: give this one a folder of"):
+            second.open("", "", 1)
+    first.close()
+    run(first, 1)
+    assert numbers(tmp_path) == list(range(ALL))
+
+
 def test_a_folder_that_was_emptied_is_an_error_with_the_next_step(tmp_path: Path) -> None:
     memory = run(target(tmp_path / "files"), 1, stop=ROWS)
     shutil.rmtree(tmp_path / "files")

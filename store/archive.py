@@ -72,12 +72,15 @@ class Index:
         return found
 
 
-def read_indexes(folder: Path) -> list[Index]:
-    """Return the indexes of a folder, in the order of the files. Raises OSError, DecodeError that names the index."""
+def read_indexes(folder: Path, after: int = 0) -> list[Index]:
+    """Return the indexes of a folder with a greater number, in the order of the files.
+
+    Raises OSError, DecodeError that names the index.
+    """
     newest: dict[int, tuple[int, str]] = {}
     with os.scandir(folder) as entries:
         for it in entries:
-            if match := _NAME.fullmatch(it.name):
+            if (match := _NAME.fullmatch(it.name)) and int(match[1]) > after:
                 number, epoch = int(match[1]), int(match[2])
                 newest[number] = max(newest.get(number, (0, "")), (epoch, it.name))
     return [_read_index(folder / name) for _number, (_epoch, name) in sorted(newest.items())]

@@ -23,6 +23,7 @@ from sluice.server.outputs.file.settings import Compression, FileFormat, FileSet
 from sluice.server.outputs.file.target import FileTarget
 from sluice.server.outputs.settings import Output
 from sluice.server.outputs.target import Place
+from sluice.store.archive import read_indexes
 from sluice.store.batch import Batch
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Flag, Kind, Ring
@@ -249,6 +250,14 @@ def test_a_damaged_index_is_an_error_that_names_it(tmp_path: Path, damage: str) 
     index = sorted(tmp_path.glob("*.index"))[1]
     index.write_text(damage)
     assert f"{index}: it is no index" in Reading(tmp_path).state[1]
+
+
+def test_only_the_indexes_of_later_files_are_read_while_it_waits(tmp_path: Path) -> None:
+    write(tmp_path)
+    indexes = sorted(tmp_path.glob("*.index"))
+    indexes[0].write_text("damaged")
+    assert [f"{it.file.partition('.')[0]}.index" for it in read_indexes(tmp_path, 1)] == [it.name for it in indexes[1:]]
+    assert read_indexes(tmp_path, len(indexes)) == []
 
 
 def test_an_index_names_no_file_elsewhere(tmp_path: Path) -> None:

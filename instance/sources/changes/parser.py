@@ -173,11 +173,10 @@ class ChangesParser(ParserThread):
         files = find_files(self._config)[number:]
         while not self._stopping.is_set():
             yield from files
-            last = files[-1].file
+            last = int(files[-1].file.partition("-")[0])
             while not self._stopping.is_set():
                 self._read_until = time.monotonic()
-                later = [it for it in find_files(self._config) if it.file > last]
-                if later:
+                if later := find_files(self._config, last):
                     files = later
                     break
                 if self._config.at_end == "end" or self._stop_at is not None:

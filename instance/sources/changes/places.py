@@ -24,13 +24,16 @@ class Start(NamedTuple):
     """What was executed there, or at least before that file; empty if unknown."""
 
 
-def find_files(config: ChangesConfig) -> list[Index]:
-    """Return the indexes of the files. Raises SourceError when there is none, or none that can be read."""
+def find_files(config: ChangesConfig, after: int = 0) -> list[Index]:
+    """Return the indexes of the files with a greater number.
+
+    Raises SourceError when the folder has no file at all, or one that cannot be read.
+    """
     try:
-        found = read_indexes(config.folder)
+        found = read_indexes(config.folder, after)
     except (OSError, DecodeError) as error:
         raise SourceError(f"{config.place} cannot be read: {error}") from error
-    if not found:
+    if not found and not after:
         raise SourceError(f"{config.folder} has no whole file of changes yet: an output of type file writes them")
     for it in found:
         if it.format != FORMAT:

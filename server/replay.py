@@ -17,6 +17,7 @@ from ..protocol.position import Position, file_number
 from ..protocol.props import MARKERS
 from ..protocol.tidb.encoder import Entry
 from ..protocol.wire import varint
+from ..sql.definitions import LONGEST_SHOWN
 from ..store.archive import Index, read_file, read_indexes
 
 FORMAT: Final = "pb"
@@ -95,7 +96,8 @@ class Archive:
         """Give the transactions and DDL statements, each with a number, as `Message.commit_ts`.
 
         ``done``: the number of the last one that was applied, 0 if none was; ``after``: the place before the first one.
-        Raises SourceError, PurgedError when something is missing before or between them, and MarkerError for a marker.
+        Raises SourceError, PurgedError when something is missing before or between them, and MarkerError where rows are
+        missing.
         """
         if after is not None or end.place is not None:
             self._check_histories()
@@ -115,6 +117,18 @@ class Archive:
                 if (after is None or it.begin >= after) and len(it.entries) != EMPTY:
                     number = (_number(index) << NUMBER_BITS) + count
                     yield Message(self.folder.name, _number(index), number, b"", it.entries)
+
+    def ends_before(self, end: End) -> str:
+        """Say where the files end, if that is before the end that is asked for; else nothing."""
+        last = self.files[-1]
+        place = Place.parse(last.to_position) if last.to_position else Place(0, 0)
+        if end == End() or end.is_before(place, last.last_time):
+            return ""
+        time_ = datetime.fromtimestamp(last.last_time / 1000).astimezone().isoformat(timespec="seconds")
+        return (
+            f"The files end at {last.to_position}, before --until. Their last change is of {time_}. If the source has"
+            " changed since, start again when the next file is whole."
+        )
 
     def _begin_at(self, number: int, after: Place | None) -> Sequence[Index]:
         """Return the files from one on, or from the one that has a place; from one with the begin of a transaction."""
@@ -194,8 +208,11 @@ class _Transactions:
                 continue
             if change.entry_type == "TRANSACTIONBEGIN":
                 self._open, self._size, self._begin = [], 0, Place.of(change)
-            if change.sql:  # the text of a statement: its rows follow
+            if change.sql and change.type == "QUERY":  # the text of a statement: its rows follow
                 continue
+            if change.sql:
+                text = f"a change was logged as a statement, without its rows: {change.sql[:LONGEST_SHOWN]}"
+                raise MarkerError(number, change.schema, change.table, text)
             self._open.append(entry)
             self._size += len(framed)
             if self._size > LARGEST:

@@ -89,4 +89,6 @@ def replay_command(options: Any) -> int:
                 line.say(state)
         finally:
             log.print(state())
+    if said := archive.ends_before(end):
+        log.print(said)
     return 0

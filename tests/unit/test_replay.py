@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from sluice.protocol.canal.entry_pb2 import Entry, EventType, RowChange
 from sluice.protocol.canal.rows import decode_rows
-from sluice.protocol.errors import BadParameterError, PurgedError, SourceError
+from sluice.protocol.errors import BadParameterError, MarkerError, PurgedError, SourceError
 from sluice.protocol.position import Position
 from sluice.server.replay import Archive, End, Place
+from tests.unit import test_changes_source
 from tests.unit.test_changes_source import SERVER, TRANSACTIONS, position, write
 
 
@@ -48,6 +50,16 @@ def test_it_begins_after_a_place_and_ends_before_another_or_at_a_time(tmp_path: 
         assert found(tmp_path, end=End(at(number))) == list(range(number))
         if number:
             assert found(tmp_path, end=End(None, number)) == list(range(number))
+
+
+def test_files_that_end_before_the_time_or_place_say_so(tmp_path: Path) -> None:
+    write(tmp_path)
+    archive = Archive(tmp_path)
+    last = archive.files[-1].last_time
+    for end in (End(), End(at(TRANSACTIONS)), End(at(3)), End(None, last), End(None, 1)):
+        assert archive.ends_before(end) == ""
+    for end in (End(at(TRANSACTIONS)._replace(offset=100 * TRANSACTIONS + 1)), End(None, last + 1)):
+        assert archive.ends_before(end).startswith(f"The files end at {position(TRANSACTIONS)}, before --until.")
 
 
 def test_nothing_is_given_when_files_are_missing_before_the_place(tmp_path: Path) -> None:
@@ -95,6 +107,25 @@ def test_it_stops_where_a_file_is_missing(tmp_path: Path) -> None:
     write(tmp_path)
     sorted(tmp_path.glob("*.index"))[5].unlink()
     with pytest.raises(PurgedError, match=r"and the file before it ends at .*: files are missing between them"):
+        found(tmp_path)
+
+
+def test_a_change_that_was_logged_as_a_statement_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = test_changes_source.transaction
+
+    def transaction(number: int) -> list[tuple[Entry, Position]]:
+        entries = made(number)
+        if number == 7:
+            logged = RowChange(eventType=EventType.UPDATE, sql="UPDATE shop.t SET n = 1")
+            entries[1][0].header.eventType = EventType.UPDATE
+            entries[1][0].storeValue = logged.SerializeToString()
+        return entries
+
+    monkeypatch.setattr(test_changes_source, "transaction", transaction)
+    write(tmp_path)
+    with pytest.raises(MarkerError, match="logged as a statement, without its rows: UPDATE shop"):
         found(tmp_path)
 
 

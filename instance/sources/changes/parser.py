@@ -7,7 +7,7 @@ repeats a few transactions and leaves out none.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ....protocol.canal.rows import envelope
 from ....protocol.errors import (
@@ -15,7 +15,6 @@ from ....protocol.errors import (
     DecodeError,
     NotConfiguredError,
     PurgedError,
-    SourceChangedError,
     SourceError,
     UnknownTableError,
 )
@@ -27,22 +26,21 @@ from ....store.cursor import Cursor
 from ....store.ring import Ring
 from ...columns import SourceColumn
 from ...sink.filters import TableFilter
-from ...source import Expiry, Proof, TableReader
+from ...source import TableReader
 from ...status import ParserStatus
-from ..thread import ParserThread
+from ..unasked import UnaskedParser
 from .config import ChangesConfig
 from .places import Start, end_of, find_files, find_first
 from .stager import Stager
-
-if TYPE_CHECKING:
-    from ...conditions.where import Conditions
 
 PAUSE: Final = 0.2
 """Seconds between two looks at whether there are more files."""
 
 
-class ChangesParser(ParserThread):
+class ChangesParser(UnaskedParser):
     """Reads files of changes: see `sluice.instance.source.Parser`."""
+
+    _config: ChangesConfig
 
     def __init__(
         self,
@@ -101,9 +99,6 @@ class ChangesParser(ParserThread):
         del at
         raise UnknownTableError(f"{schema}.{table}: {self._config.source_title} are not asked for columns")
 
-    def check_conditions(self, conditions: "Conditions") -> None:
-        """See `sluice.instance.source.Parser.check_conditions`: nobody is asked."""
-
     def tables(self) -> list[tuple[str, str]]:
         """Return the tables of which a change was read."""
         return sorted(self._stager.tables)
@@ -111,18 +106,6 @@ class ChangesParser(ParserThread):
     def table_reader(self) -> TableReader:
         """See `sluice.instance.source.Parser.table_reader`: files have changes only."""
         raise NotConfiguredError("files of changes are the source: they have no tables that a snapshot could read")
-
-    def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
-        """See `sluice.instance.source.Parser.expiries`: a folder does not say."""
-        return [None] * len(places)
-
-    def prove(self, place: Cursor, sample: bytes) -> Proof:
-        """See `sluice.instance.source.Parser.prove`."""
-        del sample
-        raise SourceChangedError(f"{self._config.source_title} cannot replace another source: {place.journal}")
-
-    def probe(self) -> None:
-        """See `sluice.instance.source.Parser.probe`."""
 
     def announce(self, change: str) -> None:
         """See `sluice.instance.source.Parser.announce`: only a log on disk has something to say, and there is none."""

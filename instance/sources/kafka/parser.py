@@ -7,14 +7,13 @@ where in the topic to go on. A cursor without it, or of a topic that was made ag
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ....login.topic import SLICE, Topic
 from ....protocol.errors import (
     BadPositionError,
     NotConfiguredError,
     PurgedError,
-    SourceChangedError,
     UnknownTableError,
 )
 from ....protocol.gtid import GtidSet
@@ -25,21 +24,20 @@ from ....store.cursor import Cursor
 from ....store.ring import Ring
 from ...columns import SourceColumn
 from ...sink.filters import TableFilter
-from ...source import Expiry, Proof, TableReader
+from ...source import TableReader
 from ...status import ParserStatus
-from ..thread import ParserThread
+from ..unasked import UnaskedParser
 from .config import TopicConfig
 from .stager import Stager
 from .start import MANY, SOURCE, Finder, RecordFinder, Start, file_of, position_of
 
-if TYPE_CHECKING:
-    from ...conditions.where import Conditions
-
 logger = logging.getLogger(__name__)
 
 
-class KafkaParser(ParserThread):
+class KafkaParser(UnaskedParser):
     """Reads a topic: see `sluice.instance.source.Parser`."""
+
+    _config: TopicConfig
 
     finder: ClassVar[type[Finder]] = RecordFinder
     encoder: ClassVar[type[Encoder]] = EntryEncoder
@@ -104,9 +102,6 @@ class KafkaParser(ParserThread):
             raise UnknownTableError(f"{schema}.{table}: no change of it was read since the start; TiDB is not asked")
         return columns
 
-    def check_conditions(self, conditions: "Conditions") -> None:
-        """See `sluice.instance.source.Parser.check_conditions`: TiDB is not asked."""
-
     def tables(self) -> list[tuple[str, str]]:
         """Return the tables of which a change was read."""
         return sorted(self._stager.tables)
@@ -114,18 +109,6 @@ class KafkaParser(ParserThread):
     def table_reader(self) -> TableReader:
         """See `sluice.instance.source.Parser.table_reader`: a topic has changes only."""
         raise NotConfiguredError("TiDB is the source: it is not asked for tables, which a snapshot would read")
-
-    def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
-        """See `sluice.instance.source.Parser.expiries`: brokers do not say it of a place."""
-        return [None] * len(places)
-
-    def prove(self, place: Cursor, sample: bytes) -> Proof:
-        """See `sluice.instance.source.Parser.prove`."""
-        del sample
-        raise SourceChangedError(f"{self._config.source_title} cannot replace another source: {place.journal}")
-
-    def probe(self) -> None:
-        """See `sluice.instance.source.Parser.probe`."""
 
     def announce(self, change: str) -> None:
         """See `sluice.instance.source.Parser.announce`."""

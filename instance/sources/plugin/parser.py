@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -33,14 +33,11 @@ from ....store.ring import Flag, Kind, Ring, Staging
 from ....store.segment import SegmentWriter
 from ...columns import SourceColumn
 from ...sink.filters import TableFilter
-from ...source import Expiry, Proof, TableReader
+from ...source import TableReader
 from ...status import ParserStatus
 from ..api import LARGEST, Piece, Source
-from ..thread import ParserThread
+from ..unasked import UnaskedParser
 from .config import PluginConfig
-
-if TYPE_CHECKING:
-    from ...conditions.where import Conditions
 
 T = TypeVar("T")
 PATIENCE: Final = 5.0
@@ -188,8 +185,10 @@ def _entry(data: bytes, file: str, begin: int) -> Read:
     return Read(entry.SerializeToString(), kind, event_type, table, rows, max(0, header.executeTime))
 
 
-class PluginParser(ParserThread):
+class PluginParser(UnaskedParser):
     """Reads a source of another package: see `sluice.instance.source.Parser`."""
+
+    _config: PluginConfig
 
     def __init__(
         self,
@@ -250,9 +249,6 @@ class PluginParser(ParserThread):
         del at
         raise UnknownTableError(f"{schema}.{table}: {self._config.source_title} is not asked for columns")
 
-    def check_conditions(self, conditions: "Conditions") -> None:
-        """See `sluice.instance.source.Parser.check_conditions`: the source is not asked."""
-
     def tables(self) -> list[tuple[str, str]]:
         """Return the tables of which a change was read."""
         return sorted(self._tables)
@@ -260,18 +256,6 @@ class PluginParser(ParserThread):
     def table_reader(self) -> TableReader:
         """See `sluice.instance.source.Parser.table_reader`: it gives changes only."""
         raise NotConfiguredError(f"{self._config.source_title} has no tables that a snapshot could read")
-
-    def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
-        """See `sluice.instance.source.Parser.expiries`: the source does not say."""
-        return [None] * len(places)
-
-    def prove(self, place: Cursor, sample: bytes) -> Proof:
-        """See `sluice.instance.source.Parser.prove`."""
-        del sample
-        raise SourceChangedError(f"{self._config.source_title} cannot replace another source: {place.journal}")
-
-    def probe(self) -> None:
-        """See `sluice.instance.source.Parser.probe`."""
 
     def announce(self, change: str) -> None:
         """See `sluice.instance.source.Parser.announce`: only a log on disk has something to say, and there is none."""

@@ -1,0 +1,35 @@
+"""What parsers have in common whose source sends changes, and cannot be asked for anything else."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import SourceChangedError
+from ...protocol.position import Position
+from ...store.cursor import Cursor
+from ..config import InstanceConfig
+from ..source import Expiry, Proof
+from .thread import ParserThread
+
+if TYPE_CHECKING:
+    from ..conditions.where import Conditions
+
+
+class UnaskedParser(ParserThread):
+    """Answers what `sluice.instance.source.Parser` is asked, for a source that is not."""
+
+    _config: InstanceConfig
+
+    def check_conditions(self, conditions: "Conditions") -> None:
+        """See `sluice.instance.source.Parser.check_conditions`: the source is not asked."""
+
+    def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
+        """See `sluice.instance.source.Parser.expiries`: the source does not say."""
+        return [None] * len(places)
+
+    def prove(self, place: Cursor, sample: bytes) -> Proof:
+        """See `sluice.instance.source.Parser.prove`. Raises SourceChangedError."""
+        del sample
+        raise SourceChangedError(f"{self._config.source_title} cannot replace another source: {place.journal}")
+
+    def probe(self) -> None:
+        """See `sluice.instance.source.Parser.probe`."""

@@ -1,30 +1,29 @@
 """TiDB's secondary binlog as a source of Sluice, on a real broker: what is delivered, and where it goes on."""
 
+import functools
 import itertools
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from sluice.instance.sources.kafka.config import KafkaConfig
 from sluice.instance.sources.registry import make_parser
-from sluice.protocol.canal.rows import Change, decode_changes
+from sluice.protocol.canal.rows import decode_changes
 from sluice.protocol.canal.tags import EntryType
 from sluice.protocol.errors import PurgedError
 from sluice.protocol.position import Position
 from sluice.protocol.tidb.entries import EntryEncoder
-from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Ring
-from tests import commands
+from tests import commands, topics
 from tests.servers.kafka import Kafka
 from tests.tidb import captured, ddl, dml, produce, table
+from tests.topics import error_of, ids, take
 from tests.waiting import soon
 
 _numbers = itertools.count(1)
+serving = functools.partial(topics.serving, KafkaConfig)
 
 
 @pytest.fixture
@@ -37,49 +36,6 @@ def topic(kafka: Kafka) -> str:
 
 def row(commit_ts: int, name: str = "t") -> bytes:
     return dml(commit_ts, table("s", name, "*id bigint", [(None, (commit_ts,))]))
-
-
-@asynccontextmanager
-async def serving(kafka: Kafka, topic: str, folder: Path, **settings: Any) -> AsyncIterator[EmbeddedServer]:
-    """Run the destination ``example``, and subscribe."""
-    keys = {
-        "sluice.instance.kafka.brokers": kafka.servers,
-        "sluice.instance.kafka.topic": topic,
-        "canal.instance.destination": "example",
-        "canal.file.data.dir": folder,
-    }
-
-    def load(_destination: str) -> KafkaConfig:
-        return KafkaConfig.model_validate({**keys, **settings}, context={"folder": folder})
-
-    server = EmbeddedServer(load, make_parser)
-    await server.start("example")
-    try:
-        await server.subscribe("example", 1001)
-        yield server
-    finally:
-        await server.close()
-
-
-async def take(server: EmbeddedServer, count: int, *, ack: bool = True) -> list[Change]:
-    """Return the next changes, without the ends of transactions."""
-    found: list[Change] = []
-    while len(found) < count:
-        batch = await server.get_without_ack("example", 1001, timeout=10)
-        assert batch.entries, found
-        data = b"".join(batch.slices)
-        found += [it for it in decode_changes(data) if it.entry_type == "ROWDATA"]
-        if ack:
-            await server.ack("example", 1001, batch_id=batch.batch_id)
-    return found
-
-
-def error_of(server: EmbeddedServer) -> str:
-    return server.destination_status("example").error
-
-
-def ids(changes: list[Change]) -> list[int]:
-    return [it.after["id"] for change in changes for it in change.rows() if it.after is not None]
 
 
 async def test_what_drainer_wrote_is_delivered_as_if_from_mysql(kafka: Kafka, topic: str, tmp_path: Path) -> None:

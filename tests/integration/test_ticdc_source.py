@@ -1,29 +1,29 @@
 """A topic of TiCDC as a source of Sluice, on a real broker: what is delivered, and where it goes on."""
 
+import functools
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sluice.instance.sources.registry import make_parser
 from sluice.instance.sources.ticdc.config import TicdcConfig
-from sluice.protocol.canal.rows import Change, decode_changes
+from sluice.protocol.canal.rows import decode_changes
 from sluice.protocol.errors import PurgedError
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Ring
-from tests import commands
+from tests import commands, topics
 from tests.servers.kafka import Kafka
 from tests.ticdc import change, insert, produce, statement, watermark
+from tests.topics import error_of, ids, take
 from tests.waiting import soon
 
 _numbers = itertools.count(1)
+serving = functools.partial(topics.serving, TicdcConfig)
 HOUR = 3_600_000
 """Milliseconds."""
 
@@ -43,53 +43,6 @@ def now() -> int:
 
 def ts(milliseconds: int, logical: int = 0) -> int:
     return milliseconds << 18 | logical
-
-
-def keys(kafka: Kafka, topic: str, folder: Path, **settings: Any) -> dict[str, Any]:
-    return {
-        "sluice.instance.source": "ticdc",
-        "sluice.instance.kafka.brokers": kafka.servers,
-        "sluice.instance.kafka.topic": topic,
-        "canal.instance.destination": "example",
-        "canal.file.data.dir": folder,
-        **settings,
-    }
-
-
-@asynccontextmanager
-async def serving(kafka: Kafka, topic: str, folder: Path, **settings: Any) -> AsyncIterator[EmbeddedServer]:
-    """Run the destination ``example``, and subscribe."""
-
-    def load(_destination: str) -> TicdcConfig:
-        return TicdcConfig.model_validate(keys(kafka, topic, folder, **settings), context={"folder": folder})
-
-    server = EmbeddedServer(load, make_parser)
-    await server.start("example")
-    try:
-        await server.subscribe("example", 1001)
-        yield server
-    finally:
-        await server.close()
-
-
-async def take(server: EmbeddedServer, count: int, *, ack: bool = True) -> list[Change]:
-    """Return the next changes, without the ends of transactions."""
-    found: list[Change] = []
-    while len(found) < count:
-        batch = await server.get_without_ack("example", 1001, timeout=10)
-        assert batch.entries, found
-        found += [it for it in decode_changes(b"".join(batch.slices)) if it.entry_type == "ROWDATA"]
-        if ack:
-            await server.ack("example", 1001, batch_id=batch.batch_id)
-    return found
-
-
-def ids(changes: list[Change]) -> list[int]:
-    return [it.after["id"] for change in changes for it in change.rows() if it.after is not None]
-
-
-def error_of(server: EmbeddedServer) -> str:
-    return server.destination_status("example").error
 
 
 async def running(server: EmbeddedServer) -> None:
@@ -193,7 +146,7 @@ def test_a_range_begins_and_ends_inside_transactions(kafka: Kafka, topic: str, t
     produce(kafka, topic, [*reversed(values), watermark(ts(begin, 9))])
 
     def read(first: tuple[int, int], last: tuple[int, int]) -> list[str]:
-        config = TicdcConfig.model_validate(keys(kafka, topic, tmp_path), context={"folder": tmp_path})
+        config = TicdcConfig.model_validate(topics.keys(kafka, topic, tmp_path), context={"folder": tmp_path})
         start, stop = (Position("tidb", f"{topic}.0", 0, ts(begin, number), n) for number, n in (first, last))
         ring = Ring(64)
         parser = make_parser(

@@ -495,7 +495,7 @@ class TestPositions:
         await self.start(setup)
         await soon(lambda: setup.error == "running: ")
         epoch = setup.embedded.epoch(NAME)
-        assert await self.records(setup) == [{"position": "", "gtids": "", "epoch": epoch, "moved": ""}]
+        assert await self.records(setup) == [{"position": "", "gtids": "", "epoch": epoch, "moved": "", "number": 0}]
         former = make(setup.output(transactional=True, transactional_id=setup.topic), lambda: "")
         with pytest.raises(RejectedError, match=f"epoch {epoch}, and this server is in epoch {epoch - 1}"):
             await asyncio.to_thread(former.open, "", "", epoch - 1)

@@ -13,7 +13,7 @@ import redis
 from scripts.serving import lines_for, started
 from tests.delivery import execute
 from tests.servers import Server
-from tests.servers.server import free_port
+from tests.servers.server import fetch, free_port
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -45,8 +45,10 @@ def sluice(shop: Server) -> Iterator[str]:
 @pytest.fixture
 def cache() -> Iterator[redis.Redis]:
     """A Redis server."""
+    script = str(ROOT / "tests" / "servers" / "redis.sh")
+    fetch("Redis", script, "fetch")
     port = free_port()
-    server = subprocess.Popen([ROOT / "tests" / "servers" / "redis.sh", "run", str(port)], stdout=subprocess.DEVNULL)
+    server = subprocess.Popen([script, "run", str(port)], stdout=subprocess.DEVNULL)
     try:
         with redis.Redis(port=port) as client:
 

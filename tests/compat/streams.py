@@ -40,7 +40,8 @@ class Stream:
         self.name = name
         self.entries: list[Entry] = []
         self.marker = ""
-        """The last row of the marker table that has come."""
+        """The last row of the marker table whose transaction has come to its end."""
+        self._unended = ""
         self._log = log
 
     def add(self, entry: Entry) -> None:
@@ -48,7 +49,9 @@ class Stream:
         self.entries.append(entry)
         if entry["header"].get("tableName") == MARKER:
             for row in entry["storeValue"].get("rowDatas", ()):
-                self.marker = row["afterColumns"][0]["value"]
+                self._unended = row["afterColumns"][0]["value"]
+        elif entry["entryType"] == "TRANSACTIONEND":
+            self.marker = self._unended
 
     def complaint(self) -> str:
         """Say what its server has logged last."""

@@ -38,6 +38,7 @@ cdef struct Column:
     Span promoted                                  # ... before one above the limit, ...
     Span null                                      # ... and before none
     const char *limit                              # the greatest value of the signed type; NULL if that is no question
+    bint is_integer
 
 
 cdef class MessagePlan(Plan):

@@ -56,7 +56,7 @@ from .encoder cimport PIECE, UTF8, Encoder, Plan
 
 import json
 
-from ..canal.types import SqlType
+from ..canal.types import SqlType, ValueKind, kind_of
 from ..errors import DecodeError
 
 
@@ -275,6 +275,7 @@ cdef class MessagePlan(Plan):
         cdef size_t index = self.columns.size()
         cdef int promoted = sql_type
         column.limit = NULL
+        column.is_integer = kind_of(mysql_type, sql_type) == ValueKind.INTEGER
         word = mysql_type.partition(" ")[0].partition("(")[0]
         if mysql_type.endswith(" unsigned") and word in _PROMOTED:
             sql_type, promoted, limit = _PROMOTED[word]
@@ -497,9 +498,23 @@ cdef class MessageEncoder(Encoder):
             value = span_at(<const char *>self.text.data, self.text.size)
         else:
             malformed(b"a string has an escape that JSON does not have")
+        if column.is_integer and not has_digits(value):
+            malformed(b"a value of an integer column is not an integer")
         if column.limit != NULL and is_above(value, column.limit):
             head = column.promoted
         return self.add_text(head, tag, updated, value, UTF8)
+
+
+cdef inline bint has_digits(Span value) noexcept nogil:
+    """Whether the text is an integer of at most 64 bits and a sign, by its size."""
+    cdef size_t i = value.size > 0 and value.data[0] == b"-"
+    if i == value.size or value.size > 20:
+        return False
+    while i < value.size:
+        if not b"0" <= value.data[i] <= b"9":
+            return False
+        i += 1
+    return True
 
 
 cdef inline bint is_above(Span digits, const char *limit) noexcept nogil:

@@ -303,6 +303,12 @@ def test_each_beginning_of_a_message_is_an_error() -> None:
             encode(value[:size])
 
 
+@pytest.mark.parametrize("value", ["A", "", "-", "1-1", "1.0", "ü", "1" * 21])
+def test_an_integer_that_is_none_is_an_error(value: str) -> None:
+    with pytest.raises(DecodeError, match="a value of an integer column is not an integer"):
+        encode(change(TS, {"id": "1", "a": "x"}, {"id": value, "a": "x"}))
+
+
 @given(st.data())
 def test_bytes_that_were_changed_are_read_or_are_an_error(data: st.DataObject) -> None:
     value = bytearray(change(TS, {"id": "1", "a": "ü\n"}, {"id": "1", "a": "😀"}))

@@ -154,8 +154,9 @@ class InstanceConfig(Settings):
     source: Annotated[str, BeforeValidator(lower)] = setting("sluice.instance.source", "mysql")
     """Kind of the source. `mysql` is MySQL or MariaDB, `files` is a folder with their [binlog
     files](howto/files.md), `kafka` is a topic with TiDB's secondary binlog and `ticdc` is a topic of TiCDC
-    ([TiDB](tidb.md)). Each kind has its own settings, listed below under its own heading. An
-    [installed package](howto/plugins.md) can bring other kinds."""
+    ([TiDB](tidb.md)). `process` is another destination and a [function](howto/processing.md) that processes its rows.
+    Each kind has its own settings, listed below under its own heading. An [installed package](howto/plugins.md) can
+    bring other kinds."""
 
     route: str = setting("sluice.instance.route", "", pattern=f"^(?:{DESTINATION_NAME})?$", of_view=True)
     """Name of another destination. This destination is then a [view](howto/views.md) of it, and Sluice reads the source

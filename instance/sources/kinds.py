@@ -10,6 +10,7 @@ from .group.config import GroupConfig
 from .kafka.config import KafkaConfig
 from .mysql.config import MysqlConfig
 from .plugin.config import config_of as open_config
+from .process.config import ProcessConfig
 from .ticdc.config import TicdcConfig
 
 CONFIGS: Final[Mapping[str, type[InstanceConfig]]] = {
@@ -17,6 +18,7 @@ CONFIGS: Final[Mapping[str, type[InstanceConfig]]] = {
     "files": FilesConfig,
     "kafka": KafkaConfig,
     "mysql": MysqlConfig,
+    "process": ProcessConfig,
     "ticdc": TicdcConfig,
 }
 """What `sluice.instance.source` can be, each with the settings that a destination then has; packages bring others."""

@@ -28,6 +28,9 @@ from .mysql.parser import Parser
 from .plugin.config import PluginConfig
 from .plugin.examination import PluginExamination
 from .plugin.parser import PluginParser
+from .process.config import ProcessConfig
+from .process.examination import ProcessExamination
+from .process.parser import ProcessParser
 from .ticdc.config import TicdcConfig
 
 T = TypeVar("T")
@@ -60,6 +63,7 @@ PARSERS: Final[Mapping[type[InstanceConfig], Callable[..., source.Parser]]] = {
     PluginConfig: PluginParser,
     GroupConfig: lambda *given, **more: GroupParser(cast("MakeMember", make_parser), *given, **more),
     ChangesConfig: ChangesParser,
+    ProcessConfig: ProcessParser,
 }
 EXAMINATIONS: Final[Mapping[type[InstanceConfig], Callable[[Any], source.Examination]]] = {
     MysqlConfig: Examination,
@@ -69,6 +73,7 @@ EXAMINATIONS: Final[Mapping[type[InstanceConfig], Callable[[Any], source.Examina
     PluginConfig: PluginExamination,
     GroupConfig: lambda config: GroupExamination(examine, config),
     ChangesConfig: ChangesExamination,
+    ProcessConfig: ProcessExamination,
 }
 ARCHIVES: Final[Mapping[type[InstanceConfig], Callable[[Any], source.SchemaArchive]]] = {
     MysqlConfig: Archive,

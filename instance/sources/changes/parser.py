@@ -6,8 +6,8 @@ repeats a few transactions and leaves out none.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from ....protocol.canal.rows import envelope
 from ....protocol.errors import (
@@ -25,60 +25,27 @@ from ....store.archive import Index, read_file
 from ....store.cursor import Cursor
 from ....store.ring import Ring
 from ...columns import SourceColumn
-from ...sink.filters import TableFilter
 from ...source import TableReader
-from ...status import ParserStatus
-from ..unasked import UnaskedParser
 from .config import ChangesConfig
+from .frames import FrameParser
 from .places import Start, end_of, find_files, find_first
-from .stager import Stager
 
 PAUSE: Final = 0.2
 """Seconds between two looks at whether there are more files."""
 
 
-class ChangesParser(UnaskedParser):
+class ChangesParser(FrameParser):
     """Reads files of changes: see `sluice.instance.source.Parser`."""
 
     _config: ChangesConfig
 
-    def __init__(
-        self,
-        config: ChangesConfig,
-        ring: Ring,
-        *,
-        start: Cursor | None,
-        later: Sequence[Cursor | None] = (),
-        on_begin: Callable[[Position | None, GtidSet | None], None],
-        on_state: Callable[[str, str], None],
-        epoch: int = 0,
-        stop: Position | None = None,
-    ) -> None:
+    def __init__(self, config: ChangesConfig, ring: Ring, **given: Any) -> None:
         """See `sluice.instance.source.ParserFactory`."""
-        del epoch  # it writes nowhere
-        super().__init__(config.destination, (start, *later), on_state)
+        super().__init__(config, ring, **given)
         self._config = config
-        self._ring = ring
-        self._stager = Stager(ring, config.table_filter())
-        self._on_begin = on_begin
-        self._stop_at = stop
-        self._next: Position | None = None  # what follows what was put
         self._executed: GtidSet | None = None
-        self._bytes = self._frames = self._connections = 0
-        self._read_until = 0.0
 
     # --- what any thread may ask
-
-    @property
-    def status(self) -> ParserStatus:
-        """How far it is."""
-        return ParserStatus(
-            behind=max(0.0, time.monotonic() - self._read_until) if self._read_until else None,
-            received_bytes=self._bytes,
-            events=self._stager.entries,
-            transactions=self._frames,
-            connections=self._connections,
-        )
 
     def end(self) -> Position:
         """Return the place after the last whole file. Raises SourceError."""
@@ -110,22 +77,7 @@ class ChangesParser(UnaskedParser):
     def announce(self, change: str) -> None:
         """See `sluice.instance.source.Parser.announce`: only a log on disk has something to say, and there is none."""
 
-    def refilter(self, table_filter: TableFilter) -> None:
-        """Use another filter, from the next entry on."""
-        self._stager.refilter(table_filter)
-
-    def stop(self) -> None:
-        """Tell the thread to end, and return at once."""
-        super().stop()
-        self._ring.wake()
-
     # --- the thread
-
-    def _progress(self) -> int:
-        return self._frames
-
-    def _close(self) -> None:
-        self._stager.close()
 
     def _read(self) -> None:
         """Read until told to stop, or up to the stop position. Raises SluiceError."""
@@ -210,38 +162,9 @@ class ChangesParser(UnaskedParser):
         if (found := read_note(frame)) is not None:
             return self._note(*found)
         begin, end = map(Position.parse, envelope(frame)[1:])
-        assert self._next is not None
-        if end.is_comparable(self._next) and end <= self._next:  # it was put before
+        if self._is_put(end):
             return True
-        if self._stop_at is not None and begin.is_comparable(self._stop_at) and begin >= self._stop_at:
-            return False
-        self._begin(frame, begin, end)
-        is_left = True
-        while is_left:
-            is_left = self._stager.run()
-            if not self._put():
-                return False
-        self._next = end
-        return True
-
-    def _begin(self, frame: bytes, begin: Position, end: Position) -> None:
-        """Let the stager take a frame."""
-        assert self._next is not None
-        start, stop = self._next, self._stop_at
-        files = {it.file: self._file(it) for it in (begin, end)}
-        self._stager.begin(
-            frame,
-            files,
-            (end.file, end.begin, end.n),
-            (start.begin, start.n),
-            (0, 0) if stop is None else (stop.begin, stop.n),
-        )
-
-    def _file(self, place: Position) -> tuple[int, int, int, int]:
-        """Return what the stager has to know of the file of a place."""
-        source, file, *_ = place.parts
-        numbers = self._ring.sources.intern(("", source)), self._ring.files.intern(file)
-        return *numbers, _side(place, self._next, 1), _side(place, self._stop_at, -1)
+        return not self._is_stop(begin) and self._put_frame(frame, begin, end)
 
     def _note(self, position: str, gtids: str) -> bool:
         """Put which transactions were executed at a place."""
@@ -257,17 +180,6 @@ class ChangesParser(UnaskedParser):
         self._begin(b"", at, at)
         self._stager.execute(at.file, at.begin, at.n, runs)
         return self._put()
-
-    def _put(self) -> bool:
-        staging = self._stager.staging
-        return not staging.count or self._ring.put(staging, self._stopping)
-
-
-def _side(place: Position, other: Position | None, without: int) -> int:
-    """Whether what is in the file of a place is before another place (-1), after it (1), or some is (0)."""
-    if other is None or not place.same_history(other):
-        return without
-    return (place.file_number > other.file_number) - (place.file_number < other.file_number)
 
 
 def _difference(executed: GtidSet, before: GtidSet | None) -> Iterator[tuple[object, int, int]]:

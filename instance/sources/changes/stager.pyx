@@ -150,11 +150,11 @@ cdef class Stager:
             is_left = self.stage()
         return is_left
 
-    def mark(self, str text, str file, int64_t begin, uint32_t n):
-        """Stage a marker at a place: what was before it is missing."""
+    def mark(self, str text, str file, int64_t begin, uint32_t n, str key=props.GAP):
+        """Stage a marker at a place: what was before it is missing, or what its key says."""
         cdef Slot *slot
         cdef File at = self.files[<size_t>self.names[file.encode()]]
-        change = pb.RowChange(eventType=pb.QUERY, isDdl=False, sql=f"-- {props.GAP}: {text}")
+        change = pb.RowChange(eventType=pb.QUERY, isDdl=False, sql=f"-- {key}: {text}")
         header = pb.Header(
             version=1,
             logfileName=file,
@@ -162,13 +162,18 @@ cdef class Stager:
             serverenCode="UTF-8",
             sourceType=pb.MYSQL,
             eventType=pb.QUERY,
-            props=[pb.Pair(key=props.GAP, value=text)],
+            props=[pb.Pair(key=key, value=text)],
         )
         entry = pb.Entry(header=header, entryType=pb.ROWDATA, storeValue=change.SerializeToString())
         self.writer.write_framed(entry.SerializeToString())
         slot = self.staging.finish(self.writer)
-        slot.kind, slot.event_type = GAP, <uint8_t>pb.QUERY
+        slot.kind, slot.event_type = GAP if key == props.GAP else QUERY, <uint8_t>pb.QUERY
         self.place(slot, at, begin, n, at, begin, n)
+
+    def advance(self, str file, int64_t begin, uint32_t n):
+        """Stage a place without a change: clients may go on there."""
+        cdef File at = self.files[<size_t>self.names[file.encode()]]
+        self.place(self.staging.advance(), at, begin, n, at, begin, n)
 
     def execute(self, str file, int64_t begin, uint32_t n, list runs):
         """Stage that transactions have ended before a place: number of the GTID's source, first, last."""

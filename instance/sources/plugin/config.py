@@ -28,6 +28,8 @@ class EntriesConfig(InstanceConfig):
 
     skips_gaps: ClassVar[bool] = False
     """Whether it can go on behind what is missing (`canal.auto.reset.latest.pos.mode`)."""
+    keeps_log: ClassVar[bool] = False
+    """Whether it can have a log on disk."""
 
     @model_validator(mode="after")
     def _check_entries(self) -> Self:
@@ -35,11 +37,11 @@ class EntriesConfig(InstanceConfig):
         fields = {key: name for key, name in InstanceConfig.fields_with("shapes").items() if key not in allowed}
         used = [key for key, it in fields.items() if getattr(self, it) != InstanceConfig.model_fields[it].default]
         used += ["canal.auto.reset.latest.pos.mode"] if self.auto_reset_latest_pos_mode and not self.skips_gaps else []
-        used += ["sluice.instance.store"] if self.has_log else []
+        used += ["sluice.instance.store"] if self.has_log and not self.keeps_log else []
         if used:
             raise ValueError(
                 f"{', '.join(used)}: not with {self.source_title} as the source, whose entries are delivered as they"
-                " come, filtered by tables only, and from the ring"
+                f" come, filtered by tables only{'' if self.keeps_log else ', and from the ring'}"
             )
         return self
 

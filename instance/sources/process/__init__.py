@@ -1,0 +1,1 @@
+"""Another destination as a source, whose rows a function processes."""

@@ -1,5 +1,6 @@
 """The transactions of files of changes, to be applied to another server."""
 
+import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -92,8 +93,25 @@ class Archive:
             if it.format != FORMAT:
                 raise SourceError(f"{folder / it.file} has the format {it.format}: only {FORMAT} can be replayed")
 
+    def check_job(self, done: int, record: int) -> None:
+        """Make sure that a job, which has applied a transaction of that number, was begun with these files.
+
+        ``record`` is the `Message.offset` of that transaction, -1 before the first one. Raises BadParameterError.
+        """
+        number = done >> NUMBER_BITS
+        index = next((it for it in self.files if _number(it) == number), None)
+        # An earlier version kept the number of the file.
+        if record >= 0 and index is not None and record not in (_origin(index), number):
+            raise BadParameterError(
+                f"the job has applied changes of another folder: its file {number} did not begin at"
+                f" {index.from_position}, as {self.folder / index.file} does. Give this folder a --job of its own",
+                "job",
+            )
+
     def transactions(self, done: int, after: Place | None, end: End) -> Iterator[Message]:
         """Give the transactions and DDL statements, each with a number, as `Message.commit_ts`.
+
+        Their `Message.offset` tells their file from those of other folders.
 
         ``done``: the number of the last one that was applied, 0 if none was; ``after``: the place before the first one.
         Raises SourceError, PurgedError when something is missing before or between them, and MarkerError where rows are
@@ -116,7 +134,7 @@ class Archive:
                     return
                 if (after is None or it.begin >= after) and len(it.entries) != EMPTY:
                     number = (_number(index) << NUMBER_BITS) + count
-                    yield Message(self.folder.name, _number(index), number, b"", it.entries)
+                    yield Message(self.folder.name, _origin(index), number, b"", it.entries)
 
     def ends_before(self, end: End) -> str:
         """Say where the files end, if that is before the end that is asked for; else nothing."""
@@ -224,6 +242,11 @@ class _Transactions:
 
 def _number(index: Index) -> int:
     return int(index.file.partition("-")[0])
+
+
+def _origin(index: Index) -> int:
+    """Return a number for the place where a file begins."""
+    return int.from_bytes(hashlib.sha256(index.from_position.encode()).digest()[:7], "big")
 
 
 def batches(messages: Iterator[Message], rows: int, size: int, seconds: float) -> Iterator[list[Message]]:

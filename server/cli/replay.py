@@ -82,7 +82,9 @@ def replay_command(options: Any) -> int:
         return f"{mirror.count} transactions and DDL statements applied"
 
     with closing(mirror), Line("starting") as line:
-        messages = archive.transactions(mirror.open().commit_ts, after, end)
+        done = mirror.open()
+        archive.check_job(done.commit_ts, done.record)
+        messages = archive.transactions(done.commit_ts, after, end)
         try:
             for some in batches(messages, mirror.most_rows, mirror.most_bytes, SECONDS):
                 mirror.apply(some)

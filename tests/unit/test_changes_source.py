@@ -138,6 +138,17 @@ class Reading:
         return [row.after["id"] for row in decode_rows(b"".join(self.ring.collect(0).slices)) if row.after]
 
 
+@pytest.mark.parametrize("place", ["", "a=1/bin.000007@1700000000:0:0;b=2/bin.000001@1700000000:0:0"])
+def test_files_whose_places_cannot_be_read_on_are_an_error_that_names_them(tmp_path: Path, place: str) -> None:
+    write(tmp_path)
+    first = min(tmp_path.glob("*.index"))
+    found = json.loads(first.read_text())
+    first.write_text(json.dumps(found | {"from": place, "to": place}))
+    state, text = Reading(tmp_path).state
+    assert state == "error"
+    assert f"{tmp_path / found['file']} has places that cannot be read on, such as those of a group" in text
+
+
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_entries_have_the_places_of_their_source(tmp_path: Path, compression: str) -> None:
     places = write(tmp_path, compression=compression)

@@ -43,6 +43,20 @@ def test_each_is_given_again_with_the_same_number_wherever_it_goes_on(tmp_path: 
         assert [it for it in again if it > done] == [it for it in every[3:] if it > done]
 
 
+def test_a_job_of_another_folder_is_refused(tmp_path: Path) -> None:
+    ours, others = tmp_path / "ours", tmp_path / "others"
+    write(ours)
+    write(others, skip=1)  # its second file is the third one of the first folder
+    given = list(Archive(ours).transactions(0, None, End()))
+    for it in given:
+        Archive(ours).check_job(it.commit_ts, it.offset)
+    number = next(it for it in given if it.commit_ts >> 32 == 2)
+    with pytest.raises(BadParameterError, match=r"applied changes of another folder: its file 2 .*a --job of its own"):
+        Archive(others).check_job(number.commit_ts, number.offset)
+    Archive(others).check_job(0, -1)  # a new job
+    Archive(others).check_job(number.commit_ts, 2)  # one of a version that kept less
+
+
 def test_it_begins_after_a_place_and_ends_before_another_or_at_a_time(tmp_path: Path) -> None:
     write(tmp_path)
     for number in range(0, TRANSACTIONS, 7):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ....protocol.errors import DecodeError, PurgedError, SluiceError, SourceChangedError, SourceError
+from ....protocol.errors import BadPositionError, DecodeError, PurgedError, SluiceError, SourceChangedError, SourceError
 from ....protocol.position import Position
 from ....store.archive import Index, read_indexes
 from ....store.cursor import OLDEST, Cursor
@@ -40,6 +40,12 @@ def find_files(config: ChangesConfig, after: int = 0) -> list[Index]:
             raise SourceError(
                 f"{config.folder / it.file} has the format {it.format}: only files of format {FORMAT} can be read"
             )
+        try:
+            Position.parse(it.from_position), Position.parse(it.to_position or it.from_position)
+        except BadPositionError as error:
+            raise SourceError(
+                f"{config.folder / it.file} has places that cannot be read on, such as those of a group: {error}"
+            ) from None
     return found
 
 

@@ -207,13 +207,21 @@ class Folder:
             self._part(part).unlink(missing_ok=True)
 
     def prune(self, before: float) -> None:
-        """Delete whole files that are older than a Unix time, but not the newest one."""
-        indexes = sorted(it.path for it in os.scandir(self.path) if it.name.endswith(SUFFIX))
-        for path in map(Path, indexes[:-1]):
+        """Delete whole files that are older than a Unix time, but not the newest one.
+
+        The index goes first: it never names a file that is gone. So a process that was killed may leave a file without.
+        """
+        found = [Path(it.path) for it in os.scandir(self.path) if _FILE.fullmatch(it.name)]
+        indexes = sorted(path for path in found if path.suffix == SUFFIX)
+        for path in indexes[:-1]:
             if path.stat().st_mtime < before:
                 path.unlink()
-                for file in self.path.glob(f"{path.stem}.*"):
-                    file.unlink()
+                indexes.remove(path)
+        kept = {it.stem for it in indexes}
+        for path in found:
+            stem = path.name.partition(".")[0]
+            if path.suffix != SUFFIX and stem not in kept and int(stem.partition("-")[0]) < self.part.number:
+                path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the part."""

@@ -201,6 +201,19 @@ def test_old_files_are_deleted_but_not_the_newest(tmp_path: Path, monkeypatch: p
     assert not (tmp_path / names[0]).exists()
 
 
+def test_a_file_whose_deletion_was_interrupted_is_deleted_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = target(tmp_path, max_age=1)
+    run(found, 1)
+    first, second, *_ = whole(tmp_path)
+    first.with_name(f"{first.name.partition('.')[0]}.index").unlink()  # a process that is killed comes so far
+    now = time.time() + 120  # before any file is too old
+    monkeypatch.setattr("time.time", lambda: now)
+    found.idle()
+    assert [first.exists(), second.exists()] == [False, True]
+
+
 def test_a_full_disk_is_waited_for_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = target(tmp_path)
     run(found, 1, stop=ROWS)

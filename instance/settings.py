@@ -8,8 +8,10 @@ from typing import Annotated, Any, Final, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
+    InstanceOf,
     SecretStr,
     ValidationError,
     ValidationInfo,
@@ -17,6 +19,7 @@ from pydantic import (
 )
 
 from ..protocol.errors import ConfigError
+from ..store.remote import RemotePath
 from .properties import Property
 
 
@@ -164,3 +167,11 @@ def _from_folder(path: Path, info: ValidationInfo) -> Path:
 
 FolderPath = Annotated[Path, AfterValidator(_from_folder)]
 """A path that, when relative, starts at the folder of ``canal.properties``."""
+
+
+def _remote(value: Any) -> Any:
+    return RemotePath.parse(value) if isinstance(value, str) and "://" in value else value
+
+
+AnyFolder = Annotated[FolderPath | InstanceOf[RemotePath], BeforeValidator(_remote)]
+"""Such a path, or the URL of a folder in an object store."""

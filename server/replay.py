@@ -20,6 +20,7 @@ from ..protocol.tidb.encoder import Entry
 from ..protocol.wire import varint
 from ..sql.definitions import LONGEST_SHOWN
 from ..store.archive import Index, read_file, read_indexes
+from ..store.remote import RemotePath
 
 FORMAT: Final = "pb"
 NUMBER_BITS: Final = 32
@@ -80,7 +81,7 @@ class End(NamedTuple):
 class Archive:
     """A folder with files of changes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | RemotePath) -> None:
         """Look for the files. Raises SourceError."""
         self.folder = folder
         try:
@@ -206,7 +207,7 @@ class _Transactions:
         self._begin = Place(0, 0)
         self._size = 0
 
-    def read(self, folder: Path, index: Index) -> Iterator[Transaction]:
+    def read(self, folder: Path | RemotePath, index: Index) -> Iterator[Transaction]:
         try:
             for payload in read_file(folder, index):
                 if read_note(payload) is None:

@@ -9,7 +9,6 @@ Of indexes with one number the one of the greatest epoch counts.
 """
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass
@@ -19,6 +18,7 @@ from typing import Final, Self
 from ..protocol.errors import DecodeError
 from ..protocol.frames import HEAD, TAIL, read_frames
 from .log.zstd import decompress, frame_size
+from .remote import RemotePath
 
 SUFFIX: Final = ".index"
 COMPRESSED: Final = ".zst"
@@ -72,21 +72,26 @@ class Index:
         return found
 
 
-def read_indexes(folder: Path, after: int = 0) -> list[Index]:
+def folder_of(text: str) -> Path | RemotePath:
+    """Return a folder by its path, or by its URL in an object store. Raises ValueError."""
+    return RemotePath.parse(text) if "://" in text else Path(text)
+
+
+def read_indexes(folder: Path | RemotePath, after: int = 0) -> list[Index]:
     """Return the indexes of a folder with a greater number, in the order of the files.
 
     Raises OSError, DecodeError that names the index.
     """
     newest: dict[int, tuple[int, str]] = {}
-    with os.scandir(folder) as entries:
-        for it in entries:
-            if (match := _NAME.fullmatch(it.name)) and int(match[1]) > after:
-                number, epoch = int(match[1]), int(match[2])
-                newest[number] = max(newest.get(number, (0, "")), (epoch, it.name))
+    names = folder.names() if isinstance(folder, RemotePath) else [it.name for it in folder.iterdir()]
+    for name in names:
+        if (match := _NAME.fullmatch(name)) and int(match[1]) > after:
+            number, epoch = int(match[1]), int(match[2])
+            newest[number] = max(newest.get(number, (0, "")), (epoch, name))
     return [_read_index(folder / name) for _number, (_epoch, name) in sorted(newest.items())]
 
 
-def _read_index(path: Path) -> Index:
+def _read_index(path: Path | RemotePath) -> Index:
     with path.open("rb") as file:
         text = file.read(_LARGEST_INDEX)
     try:
@@ -95,7 +100,7 @@ def _read_index(path: Path) -> Index:
         raise DecodeError(f"{path}: {error}") from None
 
 
-def read_file(folder: Path, index: Index) -> Iterator[bytes]:
+def read_file(folder: Path | RemotePath, index: Index) -> Iterator[bytes]:
     """Give the payloads of a file of format ``pb``.
 
     Raises OSError, and DecodeError that names file and offset; also for a file that is shorter than its index says.

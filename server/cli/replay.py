@@ -24,7 +24,9 @@ def add_commands(commands: Any) -> None:
         "sluice replay /archive/shop --to mysql://copy@db2",
         "sluice replay /archive/shop --to mysql://copy@db2 --after mysql-bin.000017:4711 --until 2026-11-27T14:05:00",
     )
-    replay.add_argument("folder", type=Path, metavar="FOLDER", help="folder with the files")
+    replay.add_argument(
+        "folder", metavar="FOLDER", help="folder with the files, or its URL in an object store (s3://bucket/folder)"
+    )
     replay.add_argument(
         "--to",
         required=True,
@@ -61,14 +63,21 @@ def add_commands(commands: Any) -> None:
 def replay_command(options: Any) -> int:
     """Apply files of changes to a server."""
     from ...client_sdk.tidb.mirror import TiDBMirror
+    from ...protocol.errors import BadParameterError
     from ...sql.database import Database
+    from ...store.archive import folder_of
+    from ...store.remote import RemotePath
     from ..replay import Archive, End, Place, batches
 
     after = Place.parse(options.after) if options.after else None
     end = End.parse(options.until) if options.until else End()
-    archive = Archive(options.folder)
+    try:
+        folder = folder_of(options.folder)
+    except ValueError as error:
+        raise BadParameterError(f"{options.folder.partition('?')[0]} {error}", "folder") from None
+    archive = Archive(folder if isinstance(folder, RemotePath) else folder.resolve())
     target = Database.of(options.to, password_file=options.password_file, variable="SLUICE_TARGET_PASSWORD")
-    job = options.job or options.folder.resolve().name
+    job = options.job or archive.folder.name
     mirror = TiDBMirror(
         target,
         job,

@@ -26,6 +26,7 @@ from sluice.server.outputs.target import Place
 from sluice.store.archive import read_indexes
 from sluice.store.batch import Batch
 from sluice.store.cursor import Cursor
+from sluice.store.remote import RemotePath
 from sluice.store.ring import Flag, Kind, Ring
 from tests.waiting import eventually
 
@@ -65,7 +66,7 @@ def batch(entries: list[tuple[Entry, Position]], to: Position) -> Batch:
     )
 
 
-def write(folder: Path, *, compression: str = "none", skip: int = -1) -> list[Position]:
+def write(folder: Path | RemotePath, *, compression: str = "none", skip: int = -1) -> list[Position]:
     """Write all transactions, in batches that end anywhere; return the places of the entries."""
     form, packed = FileFormat.PB, Compression(compression)
     settings = FileSettings(client_id=1, folder=folder, form=form, compression=packed)
@@ -94,7 +95,7 @@ class Reading:
     """A destination whose source is a folder, which reads all of it."""
 
     def __init__(
-        self, folder: Path, start: Cursor | None = None, stop: Position | None = None, **settings: Any
+        self, folder: Path | RemotePath, start: Cursor | None = None, stop: Position | None = None, **settings: Any
     ) -> None:
         config = ChangesConfig.model_validate(
             {"destination": "past", "folder": folder, "at_end": "end", "file_data_dir": folder, **settings}

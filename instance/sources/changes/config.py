@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator
 
 from ...config import lower
-from ...settings import FolderPath, setting
+from ...settings import AnyFolder, setting
 from ..plugin.config import EntriesConfig
 
 
@@ -19,9 +19,9 @@ class ChangesConfig(EntriesConfig):
 
     # The source.
 
-    folder: FolderPath = setting("sluice.instance.changes.folder")
-    """Folder that an output of `type = file` with `format = pb` writes, or a copy of it. Positions, GTIDs and names of
-    sources are those of the original source."""
+    folder: AnyFolder = setting("sluice.instance.changes.folder")
+    """Folder that an output of `type = file` with `format = pb` writes, or a copy of it; also the URL of one in an
+    object store. Positions, GTIDs and names of sources are those of the original source."""
     at_end: Annotated[Literal["wait", "end"], BeforeValidator(lower)] = setting("sluice.instance.changes.atEnd", "wait")
     """What to do at the end of the last file. `wait` waits for more files. `end` finishes: the destination is then
     `finished`, and its clients get the remaining changes."""

@@ -23,6 +23,7 @@ from ....protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtids
 from ....protocol.position import Position
 from ....store.archive import Index, read_file
 from ....store.cursor import Cursor
+from ....store.remote import RemotePath
 from ....store.ring import Ring
 from ...columns import SourceColumn
 from ...source import TableReader
@@ -31,7 +32,8 @@ from .frames import FrameParser
 from .places import Start, end_of, find_files, find_first
 
 PAUSE: Final = 0.2
-"""Seconds between two looks at whether there are more files."""
+REMOTE_PAUSE: Final = 5.0
+"""Seconds between two looks at whether there are more files: on a disk, and in an object store."""
 
 
 class ChangesParser(FrameParser):
@@ -117,7 +119,7 @@ class ChangesParser(FrameParser):
                 if self._config.at_end == "end" or self._stop_at is not None:
                     return
                 self._set_state("running", "")
-                self._stopping.wait(PAUSE)
+                self._stopping.wait(REMOTE_PAUSE if isinstance(self._config.folder, RemotePath) else PAUSE)
 
     def _check_follower(self, previous: Index | None, index: Index) -> None:
         """Raise PurgedError when files are missing before one, and it is not configured to go on."""

@@ -8,14 +8,13 @@
     .sluice/owner                   whose folder it is: destination/output
     .sluice/place-12                JSON: how far the output has come, and how many bytes of the part count
 
-The place is replaced as a whole, by renaming, after the part is synced. So a process that was killed finds the place,
+The place is replaced as a whole, after the part is synced. So a process that was killed finds the place,
 cuts the part at the bytes that count, and goes on. Whatever an owner writes has its epoch in its name. A new owner
 continues in a copy of the part: what a former one may still write is never read, and the place of the greatest epoch
 counts.
 """
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -23,15 +22,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from ....instance.files import make_private_folder, open_private
 from ....store.archive import SUFFIX, Index
-from ....store.folder import sync_folder
+from ....store.remote import RemotePath
 from ..kept import Kept
 from ..target import DeliveryError, Place, RejectedError
-from .forms import FORMS, copy
+from .bucket import Bucket
+from .disk import STATE, Disk, Storage
+from .forms import FORMS
 from .settings import Compression, FileFormat
 
-STATE: Final = ".sluice"
 _PLACE: Final = re.compile(r"place-(\d{1,18})")
 _FILE: Final = re.compile(r"(\d{10,18})-(\d{1,18})(\..+)")
 
@@ -100,15 +99,16 @@ class Folder:
         pause: is called during what takes long, and may raise.
     """
 
-    def __init__(self, path: Path, output: str, compression: Compression, pause: Callable[[], None]) -> None:
+    def __init__(
+        self, path: Path | RemotePath, output: str, compression: Compression, pause: Callable[[], None]
+    ) -> None:
         self.path = path
-        self._state = path / STATE
+        self._storage: Storage = Bucket(path, pause) if isinstance(path, RemotePath) else Disk(path, pause)
         self._output = output
         self._compression = compression
         self._pause = pause
         self._epoch = 0
         self._record: Record | None = None
-        self._file = -1
 
     @property
     def part(self) -> Part:
@@ -118,15 +118,15 @@ class Folder:
 
     def read(self) -> Record | None:
         """Return the record of the last owner. Raises RejectedError for one that is damaged or of another output."""
-        make_private_folder(self._state)
+        self._storage.prepare(STATE)
         epochs = self._epochs()
         if not epochs:
             return None
-        path = self._place(max(epochs))
+        name = _place(max(epochs))
         try:
-            record = Record.parse(path.read_bytes())
+            record = Record.parse(self._storage.read(name))
         except ValueError as error:
-            raise RejectedError(f"{path} is {error}: put it back from a backup") from None
+            raise RejectedError(f"{self.path / name} is {error}: put it back from a backup") from None
         if record.output != self._output:
             raise RejectedError(_is_of(self.path, record.output))
         return record
@@ -146,7 +146,7 @@ class Folder:
             self._claim()
         self._keep(kept, part)
         for epoch in self._epochs() - {kept.epoch}:
-            self._place(epoch).unlink(missing_ok=True)
+            self._storage.remove(_place(epoch))
         if part.form != form or is_moved:
             self.finish(form)
         self._remove_strays()
@@ -159,20 +159,10 @@ class Folder:
         self._check_owner()
         record, part = self._record, self.part
         assert record is not None
-        if self._file < 0:
-            path = self._part(part)
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            os.ftruncate(self._file, part.size)
         if not part.size:
             before = record.kept.place or Place(from_, "")
             part = replace(part, from_=before.position, gtids_before=before.gtids, begun=now)
-        size = part.size
-        for piece in pieces:
-            left = memoryview(piece)
-            while left:
-                written = os.pwrite(self._file, left, size)
-                size, left = size + written, left[written:]
-        os.fsync(self._file)
+        size = self._storage.append(_part(part), part.size, pieces)
         to = kept.place or Place("", "")
         part = replace(part, size=size, rows=part.rows + rows, last_ms=max(part.last_ms, last_ms))
         self._keep(kept, replace(part, to=to.position, gtids=to.gtids))
@@ -184,14 +174,15 @@ class Folder:
         assert record is not None
         self.close()
         if part.size:
-            whole = self.path / f"{part.stem}{FORMS[FileFormat(part.form)].suffix(self._compression)}"
-            unfinished = self._state / f"{part.stem}.tmp"
-            FORMS[FileFormat(part.form)].finish(self._part(part), part.size, unfinished, self._compression, self._pause)
-            self._check_owner()
-            unfinished.replace(whole)
-            sync_folder(self.path)
+            own = FORMS[FileFormat(part.form)]
+            whole = f"{part.stem}{own.suffix(self._compression)}"
+
+            def make(unfinished: Path, target: Path) -> None:
+                own.finish(unfinished, part.size, target, self._compression, self._pause)
+
+            self._storage.make_whole(_part(part), part.size, whole, make, self._check_owner)
             index = Index(
-                whole.name,
+                whole,
                 part.form,
                 part.from_,
                 part.to,
@@ -201,59 +192,54 @@ class Folder:
                 part.rows,
                 part.size,
             )
-            self._replace(self.path / f"{part.stem}{SUFFIX}", str(index))
+            self._storage.replace(f"{part.stem}{SUFFIX}", str(index))
         self._keep(record.kept, Part(part.number + bool(part.size), self._epoch, form))
         if part.stem != self.part.stem:
-            self._part(part).unlink(missing_ok=True)
+            self._storage.remove(_part(part))
 
     def prune(self, before: float) -> None:
         """Delete whole files that are older than a Unix time, but not the newest one.
 
         The index goes first: it never names a file that is gone. So a process that was killed may leave a file without.
         """
-        found = [Path(it.path) for it in os.scandir(self.path) if _FILE.fullmatch(it.name)]
-        indexes = sorted(path for path in found if path.suffix == SUFFIX)
-        for path in indexes[:-1]:
-            if path.stat().st_mtime < before:
-                path.unlink()
-                indexes.remove(path)
-        kept = {it.stem for it in indexes}
-        for path in found:
-            stem = path.name.partition(".")[0]
-            if path.suffix != SUFFIX and stem not in kept and int(stem.partition("-")[0]) < self.part.number:
-                path.unlink(missing_ok=True)
+        names = self._storage.names()
+        indexes = sorted(it for it in names if it.endswith(SUFFIX))
+        for name in indexes[:-1]:
+            if names[name] < before:
+                self._storage.remove(name)
+                indexes.remove(name)
+        kept = {it.removesuffix(SUFFIX) for it in indexes}
+        for name in names:
+            match = _FILE.fullmatch(name)
+            is_whole = match is not None and match[3] != SUFFIX and int(match[1]) < self.part.number
+            if is_whole and name.partition(".")[0] not in kept:
+                self._storage.remove(name)
 
     def close(self) -> None:
         """Close the part."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._storage.close()
 
     # --- inside
 
     def _claim(self) -> None:
         """Take a folder that is nobody's yet: of two outputs that begin at once, one has it."""
-        owner = self._state / "owner"
-        try:
-            with open(owner, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-                file.write(self._output)
-        except FileExistsError:
-            found = owner.read_text(errors="replace")
-            if found not in ("", self._output):
-                raise RejectedError(_is_of(self.path, found)) from None
+        found = self._storage.create(f"{STATE}/owner", self._output)
+        if found not in ("", self._output):
+            raise RejectedError(_is_of(self.path, found))
 
     def _take_over(self, record: Record, epoch: int) -> Part:
         """Return the part of the former owner as ours: a copy of the bytes that count."""
         part = record.part
-        if (self.path / f"{part.stem}{SUFFIX}").exists():  # it was made whole, and the next one was not begun
+        if f"{part.stem}{SUFFIX}" in self._storage.names():  # it was made whole, and the next one was not begun
             return Part(part.number + 1, epoch, part.form)
         if part.epoch == epoch:
             return part
         own = replace(part, epoch=epoch)
         if part.size:
-            if not self._part(part).exists():
-                raise RejectedError(f"{self._part(part)} is gone, and with it {part.size} bytes that were confirmed")
-            copy(self._part(part), part.size, self._part(own), self._pause)
+            if not self._storage.has(_part(part), part.size):
+                where = self.path / _part(part)
+                raise RejectedError(f"{where} is gone, and with it {part.size} bytes that were confirmed")
+            self._storage.copy(_part(part), part.size, _part(own))
         return own
 
     def _check_owner(self) -> None:
@@ -263,47 +249,38 @@ class Folder:
 
     def _keep(self, kept: Kept, part: Part) -> None:
         record = Record(self._output, kept, part)
-        self._replace(self._place(self._epoch), str(record))
+        self._storage.replace(_place(self._epoch), str(record))
         self._record = record
 
     def _remove_strays(self) -> None:
         """Remove what former owners have left that does not count."""
         own = self.part
-        for it in list(os.scandir(self._state)):
-            name = it.name
+        for name in self._storage.names(STATE):
             if name.endswith((".part", ".tmp")) and not name.startswith(f"{own.stem}."):
-                Path(it.path).unlink(missing_ok=True)
-        for it in list(os.scandir(self.path)):
-            match = _FILE.fullmatch(it.name)
+                self._storage.remove(f"{STATE}/{name}")
+        for name in self._storage.names():
+            match = _FILE.fullmatch(name)
             if match and int(match[1]) >= own.number and int(match[2]) != self._epoch:
-                Path(it.path).unlink(missing_ok=True)
+                self._storage.remove(name)
 
     def _newest(self) -> int:
         """Return the greatest number of a file, 0 if there is none."""
-        matches = (_FILE.fullmatch(it.name) for it in os.scandir(self.path))
+        matches = map(_FILE.fullmatch, self._storage.names())
         return max((int(match[1]) for match in matches if match), default=0)
 
     def _epochs(self) -> set[int]:
-        return {int(match[1]) for it in os.scandir(self._state) if (match := _PLACE.fullmatch(it.name))}
-
-    def _place(self, epoch: int) -> Path:
-        return self._state / f"place-{epoch}"
-
-    def _part(self, part: Part) -> Path:
-        return self._state / f"{part.stem}.part"
-
-    def _replace(self, path: Path, text: str) -> None:
-        """Put a text in the place of a file, durably and as a whole."""
-        unfinished = self._state / f"{path.name}.tmp"
-        with open_private(unfinished, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-        sync_folder(path.parent)
+        return {int(match[1]) for it in self._storage.names(STATE) if (match := _PLACE.fullmatch(it))}
 
 
-def _is_of(folder: Path, output: str) -> str:
+def _place(epoch: int) -> str:
+    return f"{STATE}/place-{epoch}"
+
+
+def _part(part: Part) -> str:
+    return f"{STATE}/{part.stem}.part"
+
+
+def _is_of(folder: Path | RemotePath, output: str) -> str:
     return f"{folder} is the folder of the output {output[:200]}: give this one a folder of its own"
 
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 
+from ....store.remote import RemotePath
 from ..settings import Output
 from ..target import Report
 from .folder import free_bytes
@@ -22,6 +23,14 @@ def examine(output: Output, report: Report) -> None:
     settings = output.settings
     assert isinstance(settings, FileSettings)
     folder = settings.folder
+    if isinstance(folder, RemotePath):
+        try:
+            folder.names()
+        except OSError as error:
+            report.wrong(output, f"{folder} cannot be reached: {error}")
+        else:
+            report.good(output, f"{folder} answers, and is written when the output starts; each change once")
+        return
     try:
         free = free_bytes(folder)
         nearest = next(it for it in (folder, *folder.parents) if it.exists())

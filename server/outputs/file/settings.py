@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from ....instance.settings import FolderPath, setting
+from ....instance.settings import AnyFolder, setting
 from ..settings import OutputSettings
 
 
@@ -24,8 +24,10 @@ class Compression(StrEnum):
 class FileSettings(OutputSettings):
     """The configuration of an output to files."""
 
-    folder: FolderPath = setting("sluice.output.<name>.folder")
-    """Folder for the files. Sluice creates it if it is missing. Each output needs a folder of its own."""
+    folder: AnyFolder = setting("sluice.output.<name>.folder")
+    """Folder for the files, or the URL of one in an [object store](howto/file-outputs.md#an-object-store):
+    `s3://bucket/shop?region=eu-central-1`. Sluice creates the folder if it is missing. Each output needs a folder of
+    its own."""
     form: FileFormat = setting("sluice.output.<name>.format", FileFormat.JSON)
     """Content of a file. `json`: a line of JSON for each change (Canal's FlatMessage). `pb`: batches in
     protobuf, with all that Canal's entries have and their positions. A destination can [read](howto/file-outputs.md)

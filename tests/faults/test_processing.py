@@ -110,6 +110,10 @@ def test_a_function_joins_a_table_drops_rows_and_adds_a_column(
         rows = [(it.type, it.before, it.after) for it in found]
         listed = commands.run("quarantine", "list", "made", "--conf", str(sluice.conf), check=True).stdout
         behind = taken(plain, lambda row: row.table == "finished")
+        module = sluice.conf.parent / "modules" / "processor_of_shop.py"
+        module.write_text(module.read_text().replace('raise ValueError("a negative amount")', "pass"))
+        (retried,) = sluice.call("POST", "/made/quarantine/retry")
+        (late,) = taken(made, lambda row: bool(row.late))
     first = {"id": 1, "customer": 1, "amount": 10, "customer_name": "Ann"}
     second = {"id": 2, "customer": 9, "amount": 20, "customer_name": None}
     assert rows == [
@@ -121,6 +125,8 @@ def test_a_function_joins_a_table_drops_rows_and_adds_a_column(
     markers = [it.header_props["sluice.quarantine"] for it in changes if "sluice.quarantine" in it.header_props]
     assert markers == ["ValueError: a negative amount"]
     assert "a negative amount" in " ".join(listed.split())
+    assert retried["reason"] == ""
+    assert late.after == {"id": 3, "customer": 1, "amount": -1, "customer_name": "Ann"}
     assert len(behind) == 7  # those that read the other destination notice nothing of it
 
 

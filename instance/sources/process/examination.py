@@ -1,16 +1,24 @@
 """What the commands ask a destination whose source is another one."""
 
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Final, Self
 
-from ....protocol.errors import ConnectionLostError, SluiceError
+from ....client_sdk.calls import Limits
+from ....protocol.canal.packet_pb2 import Messages
+from ....protocol.errors import ConnectionLostError, SluiceError, SourceError
+from ....protocol.position import Position
+from ....protocol.wire import varint
 from ....store.cursor import Cursor
 from ...quarantine import Item
 from ...source import Reread
 from ..examination import ServerlessExamination
 from .config import ProcessConfig
-from .parser import Feeder
+from .parser import BEGIN, EXPIRY, LARGEST, Feeder, borrowed
 from .pool import Worker
+from .worker import Request
+
+MOST: Final = 100_000
+"""Batches of a transaction in which an entry is looked for."""
 
 
 class ProcessExamination(ServerlessExamination):
@@ -71,8 +79,41 @@ class ProcessExamination(ServerlessExamination):
         return {}
 
     def reread(self, item: Item) -> Reread:
-        """Refuse: what is to be done is to process it again."""
-        raise self._refusal(
-            f"decode {item.position} again: repair the function, and move the clients back to that position"
-            " (sluice seek), so that it is processed again"
-        )
+        """Process the rows of an entry in quarantine again. Raises SluiceError."""
+        data = self._entry(Position.parse(item.position))
+        request = Request(data, is_single=False, failed={})
+        worker = Worker(self._config.model_copy(update={"quarantine": True}))
+        try:
+            worker.send(request)
+            result = worker.result(request)
+        finally:
+            worker.end()
+        if result.error or result.failures:
+            return Reread(b"", result.error or result.failures[0].reason)
+        found = Messages.FromString(result.data)
+        if not found.messages:
+            return Reread(b"", f"{self._config.processor} leaves out its rows")
+        positions = b"".join(map(varint, found.positions))
+        return Reread(Messages(messages=found.messages).SerializeToString(), "", positions)
+
+    def _entry(self, position: Position) -> bytes:
+        """Return the entry at a place of the other destination, as a frame. Raises SluiceError."""
+        with borrowed(self._config) as client:
+            client.begin(str(position.transaction), EXPIRY)
+            client.open_session()
+            for _ in range(MOST):
+                batch = client.get_without_ack(BEGIN, Limits(max_bytes=LARGEST))
+                found = Messages.FromString(batch.data)
+                for number, message in enumerate(found.messages):
+                    place = found.positions[2 * number : 2 * number + 2]
+                    if tuple(place) == (position.begin, position.n):
+                        head = Messages(positions=place).SerializeToString()
+                        return head + Messages(messages=[message]).SerializeToString()
+                if not batch or not is_before(client.read(batch.to), position):
+                    break
+        raise SourceError(f"{self._config.place} has no entry at {position} any more")
+
+
+def is_before(place: Position, other: Position) -> bool:
+    """Whether a place is not after another one, as far as they have an order."""
+    return not place.is_comparable(other) or place <= other

@@ -19,7 +19,7 @@ from tests.servers import Server, ZooKeeper, freeze
 from tests.waiting import eventually
 
 
-def configure(sluice: Sluice, folder: Path, source: Server, schema: str, **settings: object) -> None:
+def configure(sluice: Sluice, folder: Path | str, source: Server, schema: str, **settings: object) -> None:
     """Configure a destination whose changes go to files."""
     sluice.add(
         "shop",

@@ -19,10 +19,16 @@ from sluice.server.outputs.settings import Output
 from sluice.server.replay import Archive, End
 from sluice.store.archive import read_indexes
 from sluice.store.remote import RemotePath
+from tests.conftest import Database
 from tests.effort import THOROUGH
+from tests.faults.harness import Load, Sluice
+from tests.faults.test_file_output import configure
+from tests.kafka import ops, seen
+from tests.servers import Server
 from tests.servers.server import free_port
 from tests.unit.outputs.test_file_output import ROWS, deliver, run
 from tests.unit.test_changes_source import TRANSACTIONS, Reading, write
+from tests.waiting import eventually
 
 
 class Bucket:
@@ -72,7 +78,8 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
 
 
 def target(bucket: Bucket, **settings: Any) -> FileTarget:
-    known = FileSettings(client_id=1002, **{"folder": bucket.folder, "file_bytes": 1 << 16} | settings)
+    given: dict[str, Any] = {"client_id": 1002, "folder": bucket.folder, "file_bytes": 1 << 16}
+    known = FileSettings.model_validate(given | settings)
     return FileTarget(Output("shop", "copy", known, shared=True), known)
 
 
@@ -118,6 +125,30 @@ def test_a_kill_at_any_step_leaves_no_gap_and_no_double(bucket: Bucket, monkeypa
         at = 0
         run(target(bucket, folder=folder), 2, stop=stop)
         assert bucket.numbers(folder) == list(range(stop)), f"killed at step {killed}"
+
+
+@pytest.mark.extended
+def test_each_change_is_there_once_although_the_server_is_killed(
+    bucket: Bucket, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    schema, sluice = database(mariadb118), Sluice(tmp_path)
+    configure(sluice, bucket.url, mariadb118, schema, sluice__output__copy__fileSeconds=1)
+    load = Load(mariadb118, schema)
+
+    def lines() -> list[bytes]:
+        found = [(bucket.folder / it.file).read_bytes() for it in read_indexes(bucket.folder)]
+        return b"".join(found).splitlines()
+
+    with sluice.reading():
+        with load:
+            for _ in range(3):
+                goal = load.committed + 40
+                eventually(lambda: load.committed > goal)  # noqa: B023
+                sluice.kill()
+                sluice.start()
+            load.finish(stop=True)
+        eventually(lambda: any(b'"finished"' in it and b'"INSERT"' in it for it in lines()), "the end in a file")
+    assert load.check(seen(ops(lines()))) == load.changes()
 
 
 def test_a_former_owner_adds_nothing(bucket: Bucket) -> None:
@@ -177,5 +208,5 @@ def test_old_files_are_deleted(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) 
 )
 def test_urls_that_cannot_be_used_are_refused_without_their_secrets(url: str, text: str) -> None:
     with pytest.raises(ValueError, match=text) as error:
-        FileSettings(client_id=1, folder=url)
+        FileSettings.model_validate({"client_id": 1, "folder": url})
     assert "secret" not in str(error.value)

@@ -64,6 +64,8 @@ def compare_log(
     files = stored_files(folder)
     if not files:
         raise ConfigError(f"there is no log in {folder} (sluice.instance.store)")
+    if files[0].head.start.is_merged:
+        raise ConfigError(f"the log in {folder} is that of a group: it cannot be compared with its members yet")
     limits = Position.parse(start) if start else None, Position.parse(stop) if stop else None
     clock = time.monotonic()
     report = LogReport(start or str(files[0].head.start), stop or "its end")

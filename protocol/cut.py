@@ -170,7 +170,12 @@ class Cut(Position):
 
 def parse_place(text: str) -> Position:
     """Read the text of a place: a `Cut` if it is one of a merged stream. Raises `BadPositionError`."""
-    return Cut.parse(text) if text.count("/") > 1 else Position.parse(text)
+    return Cut.parse(text) if text == NOWHERE or text.count("/") > 1 else Position.parse(text)
+
+
+def places_in(place: Position) -> Mapping[str, Position]:
+    """Return the place of each member; that of a single source is the place itself, by `ONE`."""
+    return place.places if isinstance(place, Cut) else {ONE: place}
 
 
 def executed_at(cut: Cut, sides: Iterable[tuple[Cut, Executed]]) -> Executed:

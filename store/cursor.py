@@ -181,6 +181,44 @@ def _meets(cursors: Sequence[Cursor]) -> list[Cursor]:
     return found
 
 
+def as_member(cursor: Cursor, member: str) -> Cursor:
+    """Return the cursor of a single source, whose position is known, in a merged stream: that source is a member."""
+    from ..protocol.cut import ONE, Cut, executed_text, parse_executed  # noqa: PLC0415  as in `is_later`
+
+    assert cursor.position is not None
+    gtids = parse_executed(cursor.gtid).get(ONE)
+    restart = None if cursor.restart is None else Cut({member: cursor.restart})
+    executed = "" if gtids is None else executed_text({member: gtids})
+    return replace(Cursor.at(Cut({member: cursor.position}), executed), restart=restart)
+
+
+def member_of(cursor: Cursor, member: str) -> Cursor | None:
+    """Return the cursor of a merged stream as one of a single source, which a member is; None if it is before that."""
+    from ..protocol.cut import parse_executed, places_in  # noqa: PLC0415  as in `is_later`
+
+    assert cursor.position is not None
+    place = places_in(cursor.position).get(member)
+    if place is None:
+        return None
+    restart = None if cursor.restart is None else places_in(cursor.restart).get(member)
+    return replace(Cursor.at(place, str(parse_executed(cursor.gtid).get(member, ""))), restart=restart)
+
+
+def further(place: Cursor, start: Cursor) -> Cursor:
+    """Return where one that is at a place goes on at a later start: of a merged stream each member where it is further.
+
+    With what was executed there, as far as the two know it.
+    """
+    from ..protocol.cut import Cut, executed_at, executed_text, parse_executed  # noqa: PLC0415  as in `is_later`
+
+    mine, theirs = place.position, start.position
+    if not (isinstance(mine, Cut) and isinstance(theirs, Cut) and mine.is_comparable(theirs)):
+        return start
+    cut = mine.join(theirs)
+    executed = executed_at(cut, [(mine, parse_executed(place.gtid)), (theirs, parse_executed(start.gtid))])
+    return Cursor.at(cut, executed_text(executed))
+
+
 def earliest(cursors: list[Cursor]) -> Cursor | None:
     """Return the cursor from which the stream has to be read to serve them all; None without any."""
     return starts(cursors, None)[0]

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from ..protocol.cut import Cut
 from ..protocol.errors import GoneError
-from ..protocol.position import Position
+from ..protocol.position import Position, file_number
+from .chain import Had
+from .ring import Ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,16 @@ class Floor:
     def skips(self, member: str, after: Position) -> bool:
         """Whether the subscriber has a slot of a member, which ends at that position."""
         return Cut({member: after}).precedes(self.cut)
+
+    def had(self, ring: Ring) -> Had:
+        """Return the slots of a ring that the subscriber has."""
+        limits = []
+        for number in range(1, len(ring.sources) + 1):
+            member, source = ring.sources[number]
+            place = self.cut.places.get(member)
+            if place is not None and place.is_of(source):
+                limits.append((number, *place.order))
+        return Had(ring, limits, [-1, *(file_number(ring.files[it][0]) for it in range(1, len(ring.files) + 1))])
 
     def place(self, reached: Cut) -> Cut:
         """Return the subscriber's place when it has read up to a cut of the chain."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..protocol.cut import Cut, Executed, executed_text
 from ..protocol.errors import FilterError
-from ..protocol.position import Position, file_number
+from ..protocol.position import Position
 from .batch import Range, RangeLimits
 from .chain import run
 from .cursor import Cursor
@@ -129,14 +129,7 @@ class Reading:
     def _run(self, floor: Floor, stop: int) -> tuple[bool, int]:
         """Return whether it has the slot at ``get``, and the first one, ``stop`` at most, with which that changes."""
         ring = self.track.ring
-        limits = []
-        for number in range(1, len(ring.sources) + 1):
-            member, source = ring.sources[number]
-            place = floor.cut.places.get(member)
-            if place is not None and place.is_of(source):
-                limits.append((number, *place.order))
-        ranks = [-1, *(file_number(ring.files[number][0]) for number in range(1, len(ring.files) + 1))]
-        return run(ring, self.get, stop, limits, ranks)
+        return run(ring, self.get, stop, floor.had(ring))
 
     def place(self, sequence: int) -> Position | None:
         """Return its place when it has got all slots before one; None before the stream has begun."""

@@ -55,7 +55,10 @@ class Restarts:
 
     @property
     def last(self) -> Position | None:
-        """What is needed at the end of the stream."""
+        """What is needed at the end of the stream; of a merged one a cut of the members that need something."""
+        if self.members:
+            found = {name: it for name, member in self.members.items() if (it := member.last) is not None}
+            return Cut(found) if found else None
         with self._lock:
             return self._restarts[-1] if self._restarts else None
 

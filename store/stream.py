@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from ..protocol.cut import ONE, Before, Executed, executed_text, parse_place
+from ..protocol.cut import ONE, Before, Executed, executed_text, parse_executed, parse_place
 from ..protocol.errors import GoneError, SourceChangedError
-from ..protocol.gtid import contains, parse_gtids
+from ..protocol.gtid import contains
 from ..protocol.position import Position
 from .cursor import Cursor, is_later
 from .ring import Flag, Ring
@@ -168,10 +168,9 @@ class Stream(Track):
 
     def _is_after(self, log: "Log", floor: Position) -> bool:
         """Whether the log leads on to the ring, which begins at another source than the log."""
-        executed = self.gtids.get(ONE)
         if log.end is None or log.end.is_comparable(floor):
             return log.end is not None
-        return bool(log.executed) and executed == parse_gtids(log.executed)
+        return bool(log.executed) and self.gtids == parse_executed(log.executed)
 
     def is_logged(self, cursor: Cursor) -> bool:
         """Whether the log holds what comes after a cursor; a place at its end is where the stream goes on."""

@@ -12,7 +12,8 @@ from .chain import last_places
 from .cursor import Cursor
 from .floor import Floor
 from .masks import Mask
-from .ring import Place, Ring
+from .ring import Flag, Kind, Place, Ring, Staging
+from .segment import SegmentWriter
 from .verdicts import Pinned, Verdicts
 
 TableFilter = Callable[[str, str], bool]
@@ -246,6 +247,23 @@ class Track:
             member, source = self.ring.gtid_sources[number]
             if member in gtids:
                 gtids[member].add(source, first, last)
+
+    def stage_join(self, staging: Staging, writer: SegmentWriter, member: str, place: Position) -> None:
+        """Stage the place where a member begins: who passes it goes on there."""
+        source, file, begin, n = place.parts
+        number = self.ring.files.intern(file)
+        staging.add_entry(
+            writer,
+            Kind.ADVANCE,
+            flags=Flag.BOUNDARY,
+            source=self.ring.sources.intern((member, source)),
+            file=number,
+            begin=begin,
+            n=n,
+            next_file=number,
+            next_begin=begin,
+            next_n=n,
+        )
 
     def free_to(self, sequence: int) -> None:
         """Free the slots before a sequence."""

@@ -11,17 +11,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
-from ...protocol.cut import ONE, Before, has_executed
+from ...protocol.cut import Before, Cut, executed_at, executed_text, has_executed, parse_executed, places_in
 from ...protocol.errors import ConfigError, GoneError, SluiceError, SourceChangedError
 from ...protocol.position import Position
 from ...store.cursor import Cursor
 from ...store.cursors import Cursors
+from ...store.floor import Floor
 from ...store.log.errors import LogError
-from ...store.log.files import EntriesReader, Words, read_block, words_of
+from ...store.log.files import EntriesReader, Words, read_block, words_of, write_executed
 from ...store.log.log import File, Limits, Log, Piece, take
 from ...store.log.slots import unpack
 from ...store.ring import Ring, Staging
 from ...store.segment import SegmentWriter
+from ...store.track import Track
 from ..config import InstanceConfig
 from ..context import current_destination
 from ..files import make_private_folder
@@ -56,9 +58,30 @@ def open_log(config: InstanceConfig, source: InUse | None = None) -> Log:
     folder = config.log_folder
     try:
         make_private_folder(folder)
-        return Log(folder, config.destination, limits, shows_synced=config.store == "file", until=until)
+        log = Log(folder, config.destination, limits, shows_synced=config.store == "file", until=until)
+        try:
+            _check_kind(log, config)
+        except BaseException:
+            log.close()
+            raise
     except (OSError, LogError) as error:
         raise ConfigError(f"the log in {folder} (sluice.instance.store.dir) cannot be used: {error}") from error
+    return log
+
+
+def _check_kind(log: Log, config: InstanceConfig) -> None:
+    """Raise LogError for a log of a single source where the source is a group now, and the other way round."""
+    end = log.end
+    try:
+        is_same = end is None or config.main.adopt(Cursor.at(end)).position == end
+    except ConfigError:
+        is_same = False
+    if not is_same:
+        raise LogError(
+            f"it has places of {'a group' if end is not None and end.is_merged else 'a single source'}, and"
+            f" {config.destination} reads {config.source_title} now. When its clients have all that they need of it,"
+            " move the folder away: then a new log begins"
+        )
 
 
 class LogWriter:
@@ -106,12 +129,15 @@ class LogWriter:
             return None
         place = None if oldest is None else oldest.position
         if oldest is not None and place is not None:
-            is_late = oldest.timestamp / 1000 - self.log.written > FAR
+            # A cut has no time of an event. Its files tell one that is not later.
+            created = max(it.created for it in places_in(place).values()) if place.is_merged else 0
+            is_late = (oldest.timestamp / 1000 or created) - self.log.written > FAR
             if not place.is_comparable(end):  # of another source; what the log has from there on goes up to its end
                 is_before = self.log.covers(place) or has_executed(self.log.executed, oldest.gtid)
                 goes_on = self.log.executed and (is_before or not is_late)
                 return Cursor.at(end, self.log.executed) if goes_on else None
-            if place > end and is_late and place.file_key != end.file_key:
+            files = [{name: it.file_key for name, it in places_in(one).items()} for one in (place, end)]
+            if end.precedes(place) and is_late and files[0] != files[1]:
                 return None
         return Cursor.at(end, self.log.executed)
 
@@ -158,8 +184,7 @@ class LogWriter:
             if self._stopping:
                 return False
             await self._pause()
-        gtids = track.gtids.get(ONE)
-        executed = None if gtids is None else str(gtids)
+        executed = write_executed(track.gtids)
         end = self.log.end
         while True:
             try:
@@ -271,11 +296,13 @@ class LogReader:
         """``make_feed`` makes what reads the source."""
         assert start.position is not None
         self._log = log
+        self._track = Track(ring)
         self._make_feed = make_feed
         self._config = config
         self._ring = ring
         self._start = start
         self._place: Position = start.position
+        self._logged: Position = start.position  # how far the log was read: in a merged stream not always to `_place`
         self._on_begin = on_begin
         self._on_state = on_state
         self._begun = False
@@ -364,7 +391,8 @@ class LogReader:
             if following is not None:
                 if not file.end.is_comparable(following.head.start):
                     self._drain()
-                offset, self._place = following.first, following.head.start
+                offset = following.first
+                self._pass(following.head.start, staging, writer)
 
     def _drain(self) -> None:
         """Wait until the ring is empty: positions of two sources have no order, so it holds those of one at a time."""
@@ -379,31 +407,41 @@ class LogReader:
         words = words_of(block, file.path)
         with self._entries.read(fd, block, file.path) as entries:
             if not self._begun:
-                self._begin(words.from_)
+                self._begin(self._place if words.from_.is_merged else words.from_)
             try:
                 self._unpack(words, block.slots, block.count, entries, staging, writer)
             except LogError as error:
                 staging.clear()
                 raise LogError(f"the block at byte {offset} of {file.path} makes no sense: {error}") from error
         if self._ring.put(staging, self._stopping):
-            self._place = words.to
+            self._place = self._place.join(words.to) if words.to.is_merged else words.to
+            self._logged = words.to
         return block.end
+
+    def _pass(self, start: Position, staging: Staging, writer: SegmentWriter) -> None:
+        """Go on in a file that continues the one before: a member may begin with it, or have another source there."""
+        if not isinstance(start, Cut) or not isinstance(self._place, Cut):
+            self._place = start
+            return
+        for name, it in start.places.items():
+            known = self._place.places.get(name)
+            if known is None:
+                self._track.stage_join(staging, writer, name, it)
+            if known is None or not known.is_comparable(it) or known.precedes(it):
+                self._place = self._place.advance(name, it)
+        self._ring.put(staging, self._stopping)
 
     def _unpack(
         self, words: Words, slots: bytes, count: int, entries: memoryview, staging: Staging, writer: SegmentWriter
     ) -> None:
-        ring = self._ring
-        unpack(
-            slots,
-            count,
-            entries,
-            [ring.sources.intern(it) for it in words.sources],
-            [ring.files.intern(it) for it in words.files],
-            [ring.tables.intern(it) for it in words.tables],
-            [ring.gtid_sources.intern(it) for it in words.gtid_sources],
-            staging,
-            writer,
-        )
+        ring, place = self._ring, self._place
+        sources = [ring.sources.intern(it) for it in words.sources]
+        files = [ring.files.intern(it) for it in words.files]
+        tables = [ring.tables.intern(it) for it in words.tables]
+        gtid_sources = [ring.gtid_sources.intern(it) for it in words.gtid_sources]
+        # A cut need not lie on the log's chain: what is before it of a member is not put, so that no place goes back.
+        had = Floor(place).had(ring) if isinstance(place, Cut) and not place.precedes(words.from_) else None
+        unpack(slots, count, entries, sources, files, tables, gtid_sources, staging, writer, had)
 
     def _begin(self, position: Position | None, gtids: Before = None) -> None:
         if not self._begun:
@@ -421,9 +459,8 @@ class LogReader:
         else at once.
         """
         stop = self._log.source_end(self._place, self._config.shape())
-        start = replace(self._start, position=self._place)
-        if self._begun:
-            start = Cursor.at(self._place, self._log.executed_at(self._place))
+        start = self._start_of_source()
+        self._check_members(stop)
         with self._lock:
             if self._stopping.is_set():
                 return False
@@ -436,3 +473,22 @@ class LogReader:
         self._source.join()
         self._source, self._place = None, stop
         return not self._stopping.is_set()
+
+    def _start_of_source(self) -> Cursor:
+        """Return the place from which the source goes on, with the GTIDs executed there, as far as they are known."""
+        if not self._begun:
+            return replace(self._start, position=self._place)
+        place, start, logged = self._place, self._start.position, self._logged
+        if not (isinstance(place, Cut) and isinstance(start, Cut) and isinstance(logged, Cut)):
+            return Cursor.at(place, self._log.executed_at(place))
+        sides = [(start, parse_executed(self._start.gtid)), (logged, parse_executed(self._log.executed_at(logged)))]
+        return Cursor.at(place, executed_text(executed_at(place, sides)))
+
+    def _check_members(self, stop: Position | None) -> None:
+        """Raise GoneError if the log goes on after a member has begun that is not at the place: nobody knows where."""
+        new = [] if stop is None else [it for it in places_in(stop) if it not in places_in(self._place)]
+        if new:
+            raise GoneError(
+                f"the log lacks what follows {self._place}, and goes on at {stop}: nobody knows where member {new[0]}"
+                " began"
+            )

@@ -27,10 +27,9 @@ from ...instance.meta.nodes import (
 )
 from ...instance.meta.zookeeper import ZooKeeperClients, epoch_data, read_epoch
 from ...instance.serving.tail import Followed
-from ...protocol.cut import has_executed
+from ...protocol.cut import has_executed, parse_place
 from ...protocol.errors import BadPositionError, FencedError, SluiceError, ZooKeeperError
 from ...protocol.paths import GROUP, SERVERS, destination_node, epoch_node, running_node, servers_node
-from ...protocol.position import Position
 from ...store.cursor import Changes, Cursor, StoredClient
 from ...store.moves import Move
 from .backup import NO_EPOCH, Backups
@@ -811,7 +810,7 @@ def _url(node: Node) -> str:
 def _log_start(node: Node) -> Cursor | None:
     """Return where the log of a server begins, by its node. Raises BadPositionError."""
     data = _object(node)
-    return Cursor.at(Position.parse(str(data["log"])), str(data.get("logGtids") or "")) if data.get("log") else None
+    return Cursor.at(parse_place(str(data["log"])), str(data.get("logGtids") or "")) if data.get("log") else None
 
 
 def _last(starts: Sequence[Cursor | None]) -> str:

@@ -34,7 +34,7 @@ def compress_file(path: Path, target: Path, is_over: Callable[[], bool]) -> bool
     with path.open("rb") as source, os.fdopen(create(unfinished(target)), "r+b") as file:
         fd, to = source.fileno(), file.fileno()
         head, offset = read_head(fd, path)
-        size = write_at(to, frame(replace(head, format=COMPRESSED_FORMAT).encode(), b"", 0, []), 0)
+        size = write_at(to, frame(replace(head, format=max(head.format, COMPRESSED_FORMAT)).encode(), b"", 0, []), 0)
         while (block := read_block(fd, offset, path)) is not None:
             if is_over():
                 return False

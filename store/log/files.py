@@ -9,6 +9,9 @@ A block, numbers little-endian::
     "SLB1"  u32 words  u32 slots  u32 count  u64 entries  u32 crc of the entries  u32 crc of all but the entries
     words (JSON, UTF-8) | slots (see `slots.pyx`) | entries, as in the ring
 
+Of a merged stream each place is a cut. The format of such a file says so: a version that knows only single sources
+refuses it.
+
 `<number>.zst.log` has the same blocks, and an index of its own. Those whose entries became shorter begin otherwise. The
 checksum of the entries and the lengths before it are those of the entries as they were::
 
@@ -25,6 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ...protocol.cut import ONE, Executed, executed_text, parse_place
+from ...protocol.gtid import parse_gtids
 from ...protocol.position import Position
 from .errors import DamagedLogError, LogError
 from .shapes import Shape, ShapedPart
@@ -34,6 +39,8 @@ from .zstd import decompress
 FORMAT: Final = 1
 COMPRESSED_FORMAT: Final = 2
 """Of files that may have compressed blocks."""
+MERGED_FORMAT: Final = 3
+"""Of files of a merged stream, whose places are cuts; they may have compressed blocks."""
 MAGIC: Final = b"SLB1"
 COMPRESSED_MAGIC: Final = b"SLZ1"
 HEADER: Final = struct.Struct("<4sIIIQII")
@@ -88,8 +95,8 @@ class Words:
     def decode(cls, data: Mapping[str, Any]) -> "Words":
         """Read the JSON. Raises what malformed data raise."""
         return cls(
-            Position.parse(data["from"]),
-            Position.parse(data["to"]),
+            parse_place(data["from"]),
+            parse_place(data["to"]),
             bool(data["boundary"]),
             int(data["ms"]),
             int(data["rows"]),
@@ -111,12 +118,19 @@ class FileHead:
     continues: bool
     """It begins where the file before it ends: nothing is missing between them."""
     executed: str | None
-    """The GTIDs executed at its start; None if that is unknown."""
+    """The GTIDs executed at its start, as `write_executed` writes them; None if that is unknown."""
     shape: Shape
     """What was configured that shapes entries."""
     past: tuple[ShapedPart, ...] = ()
     """What was written before it, with what shape: so that this is known when the files before it are gone."""
     format: int = FORMAT
+
+    @property
+    def gtid(self) -> str:
+        """The GTIDs executed at its start as a cursor has them; empty if that is unknown."""
+        if not self.start.is_merged:
+            return self.executed or ""
+        return executed_text(read_executed(self.start, self.executed))
 
     def encode(self) -> bytes:
         """Return the JSON."""
@@ -148,6 +162,23 @@ class Block:
     """Their checksum."""
     stored: int
     """Bytes of them in the file: fewer if they are compressed."""
+
+
+def write_executed(executed: Executed) -> str | None:
+    """Return the text of the GTIDs executed where a file begins; unlike that of a cursor it has empty sets."""
+    if not executed:
+        return None
+    return ";".join(f"{name}={it}" if name else str(it) for name, it in sorted(executed.items()))
+
+
+def read_executed(start: Position, text: str | None) -> Executed:
+    """Read what `write_executed` wrote for a place. Raises BadPositionError."""
+    if text is None:
+        return {}
+    if not start.is_merged:
+        return {ONE: parse_gtids(text)}
+    members = (it.partition("=") for it in text.split(";") if it)
+    return {name: parse_gtids(gtids) for name, _, gtids in members}
 
 
 def create(path: Path) -> int:
@@ -302,7 +333,7 @@ def read_head(fd: int, path: Path) -> tuple[FileHead, int]:
         raise _damaged(path, 0, "the file is empty")
     words = block.words
     try:
-        if words["format"] not in (FORMAT, COMPRESSED_FORMAT):
+        if words["format"] not in (FORMAT, COMPRESSED_FORMAT, MERGED_FORMAT):
             raise LogError(
                 f"{path} has format {words['format']!r}, which another version of Sluice has written. Run that version,"
                 f" or move the folder away: then a new log begins, and what this one holds is read from the source"
@@ -310,7 +341,7 @@ def read_head(fd: int, path: Path) -> tuple[FileHead, int]:
         executed = words["executed"]
         head = FileHead(
             str(words["destination"]),
-            Position.parse(words["start"]),
+            parse_place(words["start"]),
             bool(words["continues"]),
             None if executed is None else str(executed),
             dict(words["shape"]),

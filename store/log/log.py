@@ -10,38 +10,43 @@ that has no end, the file is cut.
 
 import contextlib
 import fcntl
+import functools
 import itertools
 import logging
 import os
 import threading
 import time
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Final, Self
 
-from ...protocol.cut import ONE, has_executed
+from ...protocol.cut import Executed, executed_text, has_executed, parse_place, places_in
 from ...protocol.errors import SourceChangedError
-from ...protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtids
+from ...protocol.gtid import MariadbGtidSet, MysqlGtidSet
 from ...protocol.position import Position
-from ..cursor import Cursor, is_later
+from ..cursor import Cursor, further, is_later
 from ..folder import sync_folder
 from ..track import Track
 from .compression import UNFINISHED, compress_file, unfinished
 from .errors import DamagedLogError, LogError
 from .files import (
+    FORMAT,
+    MERGED_FORMAT,
     FileHead,
     Words,
     create,
     frame,
     index_line,
     read_block,
+    read_executed,
     read_head,
     scan,
     words_of,
     write_at,
+    write_executed,
 )
 from .shapes import Shape, ShapedPart, join, source_end
 from .slots import Packed, pack
@@ -206,7 +211,8 @@ class _Writing:
     boundary: bool = True
     unsynced: int = 0
     """Bytes that were added since the last sync began."""
-    executed: GtidSet | None = field(default=None)
+    executed: Executed = field(default_factory=dict)
+    """The GTIDs executed at its end, by member; a member of which that is unknown is not in it."""
 
     def close(self) -> None:
         """Close file and index."""
@@ -215,7 +221,12 @@ class _Writing:
 
 
 class Log:
-    """The log in a folder, which no other process uses until `close`."""
+    """The log in a folder, which no other process uses until `close`.
+
+    Its places are those of one stream. If that is merged, they are cuts: the log holds a chain of them. A cut that is
+    asked for need not lie on it. What follows it begins in the first block that brings any member on, so who reads that
+    passes over what the cut has of the other members.
+    """
 
     def __init__(
         self,
@@ -274,7 +285,7 @@ class Log:
             head = None
             for file in self._files:
                 head = head if head is not None and file.head.continues else file.head
-            return None if head is None else Cursor.at(head.start, head.executed or "")
+            return None if head is None else Cursor.at(head.start, head.gtid)
 
     @property
     def end(self) -> Position | None:
@@ -292,7 +303,7 @@ class Log:
     def executed(self) -> str:
         """The GTIDs executed at its end; empty if that is unknown."""
         writing = self._writing
-        return "" if writing is None or writing.executed is None else str(writing.executed)
+        return "" if writing is None else executed_text(writing.executed)
 
     @property
     def extent(self) -> Extent:
@@ -315,14 +326,15 @@ class Log:
     def source_end(self, place: Position, now: Shape) -> Position | None:
         """Return up to where the source is to be read from a place on; None: without an end.
 
-        That is where the log goes on, or where the source would give others than were delivered. Raises ReshapedError
-        if it gives others at once.
+        That is where the log goes on, or where the source would give others than were delivered. Of a merged stream
+        each member is read by itself, from its place to the one in the cut that is returned. Raises ReshapedError if
+        the source gives others at once.
         """
         with self._changed:
             parts, starts = self._parts(), [it.head.start for it in self._files]
-        ends = [it for it in starts if it.is_comparable(place) and place < it]
-        end = source_end(parts, place, now)
-        return min(ends if end is None else [*ends, end], default=None)
+        later = [it for it in starts if it.is_comparable(place) and not it.precedes(place)]
+        first = functools.reduce(lambda one, other: other if other.precedes(one) else one, later) if later else None
+        return source_end(parts, place, now, None if first is None else place.join(first))
 
     def _parts(self) -> tuple[ShapedPart, ...]:
         if not self._files:
@@ -342,14 +354,15 @@ class Log:
             if file is None:
                 return False
             end = self._files[-1].end
-            is_past = end.is_comparable(later) and later >= end
+            is_past = end.is_comparable(later) and end.precedes(later)
             return is_past or (other is not None and other.number > file.number)
 
     def _file_of(self, position: Position) -> File | None:
         for file in reversed(self._files):
             if not file.head.start.is_comparable(position) or not file.end.is_comparable(position):
                 continue
-            if file.head.start <= position and (position < file.end or (position == file.end and self._goes_on(file))):
+            is_at_end = position == file.end and self._goes_on(file)
+            if file.head.start.precedes(position) and (is_at_end or not file.end.precedes(position)):
                 return file
         return None
 
@@ -371,7 +384,7 @@ class Log:
         if (file := self._file_of(place)) is not None:
             return len(files) if place == file.end and self._is_last(file) else files.index(file)
         of_source = [i for i, it in enumerate(files) if it.end.is_comparable(place)]
-        before = [i for i in of_source if files[i].end <= place]
+        before = [i for i in of_source if files[i].end.precedes(place)]
         if before:
             after = before[-1] + 1
             return after if after == len(files) or files[after].end.is_comparable(place) else before[-1]
@@ -381,26 +394,28 @@ class Log:
         """Return the index of the first file with something that is not in a set of GTIDs; as `_first_needed`."""
         if not gtids:
             return len(self._files)
-        done = [i for i, it in enumerate(self._files) if has_executed(gtids, it.head.executed or "")]
+        done = [i for i, it in enumerate(self._files) if has_executed(gtids, it.head.gtid)]
         return done[-1] if done else 0
 
     def next_start(self, place: Cursor) -> Cursor | None:
         """Return the first place after one that it does not hold, or cannot read, from which on it has the changes.
 
-        That is between two transactions, where a block or a file begins; None if there is none.
+        That is between two transactions, where a block or a file begins, and for a member that is further at the given
+        place that one; None if there is none.
         """
         with self._changed:
-            starts = [Cursor.at(it.head.start, it.head.executed or "") for it in self._files]
+            starts = [Cursor.at(it.head.start, it.head.gtid) for it in self._files]
             later = max((i + 1 for i, it in enumerate(starts) if not is_later(it, place)), default=0)
             file = self._files[later - 1] if later else None
         position = place.position
         if file is not None and position is not None and file.head.start.is_comparable(position):
             with contextlib.suppress(OSError, ValueError, IndexError):  # then the next file
                 begins = map(_from, file.index.read_bytes().splitlines())
-                after = next((it for it in begins if it.n == 0 and it.is_comparable(position) and it > position), None)
+                between = (it for it in begins if it == it.transaction and it.is_comparable(position))
+                after = next((it for it in between if not it.precedes(position)), None)
                 if after is not None:
-                    return Cursor.at(after, self.executed_at(after))
-        return starts[later] if later < len(starts) else None
+                    return further(place, Cursor.at(after, self.executed_at(after)))
+        return further(place, starts[later]) if later < len(starts) else None
 
     def expiries(self, places: Mapping[int, Position]) -> dict[int, tuple[float, float] | None]:
         """Return for the places that it holds when its limits will let go of what follows them.
@@ -453,8 +468,7 @@ class Log:
             offset, words = _search(fd, file, lines, position)
         finally:
             os.close(fd)
-        files = {*words.files, words.from_.file_key, words.to.file_key}
-        if position < words.to and position.file_key not in files:
+        if not all(_passes(words, name, place) for name, place in places_in(position).items()):
             raise SourceChangedError(f"{position} is in a file that the log did not pass: another history")
         return file, offset
 
@@ -470,7 +484,8 @@ class Log:
     def _ending(self, place: Position) -> File | None:
         """Return the file in which a block ends, or may end, at a place."""
         files = [it for it in self._files if it.head.start.is_comparable(place) and it.end.is_comparable(place)]
-        return next((it for it in files if it.head.start < place <= it.end), None)
+        within = (it for it in files if it.head.start.precedes(place) and place.precedes(it.end))
+        return next((it for it in within if it.head.start != place), None)
 
     def _has(self, file: File) -> bool:
         with self._changed:
@@ -511,13 +526,31 @@ class Log:
             self._begin(start, executed, shape)
 
     def _begin(self, start: Position, executed: str | None, shape: Shape) -> None:
-        writing = self._writing
-        continues = writing is not None and (
-            self.end == start or (bool(executed) and writing.executed == parse_gtids(executed or ""))
-        )
+        continues = self._goes_on_at(start, executed)
         if continues and self._files[-1].head.shape == shape and self.end == start:
             return
-        self._roll(FileHead(self._destination, start, continues, executed, shape, self._parts()))
+        self._roll(self._head(start, executed, shape, continues=continues))
+
+    def _goes_on_at(self, start: Position, executed: str | None) -> bool:
+        """Whether nothing is missing between the end and a place: each member is there, or has executed the same.
+
+        A member that was not in the stream begins at the place.
+        """
+        writing, end = self._writing, self.end
+        if writing is None or end is None or end.is_merged != start.is_merged:
+            return False
+        known, places = read_executed(start, executed), places_in(start)
+        for name, it in places_in(end).items():
+            gtids = known.get(name)
+            is_executed = gtids is not None and bool(str(gtids)) and gtids == writing.executed.get(name)
+            if name not in places or not (places[name] == it or is_executed):
+                return False
+        return True
+
+    def _head(self, start: Position, executed: str | None, shape: Shape, *, continues: bool) -> FileHead:
+        """Return the head of a file that begins at a place."""
+        version = MERGED_FORMAT if start.is_merged else FORMAT
+        return FileHead(self._destination, start, continues, executed, shape, self._parts(), version)
 
     def append(self, pieces: list[Piece]) -> None:
         """Add pieces; each leaves the list when it is written.
@@ -536,9 +569,8 @@ class Log:
             file, writing = self._files[-1], self._writing
             assert writing is not None
             if file.size >= self._file_size and writing.boundary:
-                executed = None if writing.executed is None else str(writing.executed)
-                head = FileHead(self._destination, piece.words.from_, True, executed, file.head.shape, self._parts())
-                self._roll(head)
+                executed = write_executed(writing.executed)
+                self._roll(self._head(piece.words.from_, executed, file.head.shape, continues=True))
                 file, writing = self._files[-1], self._writing
                 assert writing is not None
             self._add(file, writing, piece)
@@ -560,8 +592,7 @@ class Log:
             raise
         writing.index_size, writing.boundary = index_end, words.boundary
         writing.unsynced += end - file.size
-        if writing.executed is not None:
-            writing.executed = _execute(writing.executed, words)
+        _execute(writing.executed, words)
         with self._changed:
             file.size, file.end, file.written = end, words.to, time.time()  # noqa: TID251  beside the files' times
             file.rows += words.rows
@@ -715,7 +746,7 @@ class Log:
         self._sync_file()
         number = self._files[-1].number + 1 if self._files else 1
         path = self.folder / f"{number:020d}.log"
-        executed = None if head.executed is None else parse_gtids(head.executed)
+        executed = read_executed(head.start, head.executed)
         fds: list[int] = []
         try:
             fds += [create(path)]
@@ -802,7 +833,7 @@ class Log:
         except OSError:
             os.close(fd)
             raise
-        executed = None if file.head.executed is None else parse_gtids(file.head.executed)
+        executed = read_executed(file.head.start, file.head.executed)
         writing = self._writing = _Writing(fd, index_fd, 0, executed=executed)
         lines, pending = [], list[Words]()
         file.end = file.head.start
@@ -810,7 +841,7 @@ class Log:
         try:
             for block in scan(fd, file.first, file.path):
                 words = words_of(block, file.path)
-                if until is not None and words.to.is_comparable(until) and words.to > until:
+                if until is not None and words.to.is_comparable(until) and not words.to.precedes(until):
                     logger.warning("%s is cut: what the log has after %s was not delivered", file.path, until)
                     break
                 pending.append(words)
@@ -818,7 +849,7 @@ class Log:
                 if words.boundary:
                     whole = block.end
                     for it in pending:
-                        writing.executed = None if writing.executed is None else _execute(writing.executed, it)
+                        _execute(writing.executed, it)
                         file.rows += it.rows
                     file.end = words.to
                     lines += pending_lines
@@ -839,7 +870,7 @@ class Log:
 def _is_after(file: File, until: Position) -> bool:
     """Whether a file has only what comes after a place."""
     start = file.head.start
-    return start.is_comparable(until) and start >= until
+    return start.is_comparable(until) and until.precedes(start)
 
 
 def _load_file(path: Path, *, is_last: bool) -> File:
@@ -906,7 +937,7 @@ def _end_of(file: File, fd: int) -> Position:
         if int(line[0]) + int(line[1]) == file.size:
             with contextlib.suppress(LogError):  # who reads the block will be told
                 return _words_at(fd, int(line[0]), file).to
-            return Position.parse(line[3].decode())
+            return parse_place(line[3].decode())
     logger.warning("the index of %s is made again", file.path)
     end, lines, offset = file.head.start, list[bytes](), file.first
     while (block := read_block(fd, offset, file.path)) is not None:
@@ -926,11 +957,11 @@ def _search(fd: int, file: File, lines: list[bytes], position: Position) -> tupl
 
     ``lines`` are those of the index. If it is damaged, that is the first block.
     """
-    with contextlib.suppress(LogError, ValueError, IndexError):
-        begin = bisect_right(lines, position.order, key=lambda line: _from(line).order) - 1
+    with contextlib.suppress(LogError, SourceChangedError, ValueError, IndexError):
+        begin = bisect_left(lines, True, key=lambda line: not _from(line).precedes(position)) - 1
         offset = int(lines[begin].split()[0]) if begin >= 0 else file.first
         words = _words_at(fd, offset, file)
-        if words.from_.order <= position.order:
+        if words.from_.precedes(position):
             return offset, words
     return file.first, _words_at(fd, file.first, file)
 
@@ -942,33 +973,42 @@ def _words_at(fd: int, offset: int, file: File) -> Words:
     return words_of(block, file.path)
 
 
-def _execute(executed: GtidSet, words: Words) -> GtidSet:
-    """Return a set with what was executed in a block; it may be the same one."""
+def _passes(words: Words, member: str, place: Position) -> bool:
+    """Whether a place is in a file that a block passes, unless the member is further than it at its end."""
+    ends = [places_in(it).get(member) for it in (words.from_, words.to)]
+    known = [it for it in ends if it is not None]
+    return not known or known[-1] <= place or place.file_key in {*words.files, *(it.file_key for it in known)}
+
+
+def _execute(executed: Executed, words: Words) -> None:
+    """Add what was executed in a block."""
+    empty = {member for member, gtids in executed.items() if not str(gtids)}
     for place, first, last in words.gtids:
         member, source = words.gtid_sources[place]
-        if member != ONE:
+        if member not in executed:
             continue
-        if not str(executed):  # nothing says of which family an empty set is
-            executed = MysqlGtidSet() if isinstance(source[0], bytes) else MariadbGtidSet()
-        executed.add(source, first, last)
-    return executed
+        if member in empty:  # nothing says of which family an empty set is
+            executed[member] = MysqlGtidSet() if isinstance(source[0], bytes) else MariadbGtidSet()
+            empty.remove(member)
+        executed[member].add(source, first, last)
 
 
 def _executed_at(file: File, place: Position) -> str:
     """Return the GTIDs executed where a block of a file ends, or it begins; empty if unknown. Raises LogError."""
     if file.head.executed is None:
         return ""
-    executed, at, offset = parse_gtids(file.head.executed), file.head.start, file.first
+    executed, at, offset = read_executed(file.head.start, file.head.executed), file.head.start, file.first
     fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         while at != place and (block := read_block(fd, offset, file.path)) is not None:
             words = words_of(block, file.path)
-            executed, at, offset = _execute(executed, words), words.to, block.end
+            _execute(executed, words)
+            at, offset = words.to, block.end
     finally:
         os.close(fd)
-    return str(executed) if at == place else ""
+    return executed_text(executed) if at == place else ""
 
 
 def _from(line: bytes) -> Position:
     """Return the place before the block of a line of the index."""
-    return Position.parse(line.split()[2].decode())
+    return parse_place(line.split()[2].decode())

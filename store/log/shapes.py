@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ...protocol.cut import ONE, Cut, parse_place, places_in
 from ...protocol.errors import ReshapedError
 from ...protocol.position import Position
 
@@ -29,7 +30,7 @@ class ShapedPart:
     @classmethod
     def decode(cls, data: Mapping[str, Any]) -> "ShapedPart":
         """Read what `encode` gave. Raises what malformed data raise."""
-        return cls(Position.parse(data["from"]), Position.parse(data["to"]), dict(data["shape"]))
+        return cls(parse_place(data["from"]), parse_place(data["to"]), dict(data["shape"]))
 
 
 def join(parts: Sequence[ShapedPart], part: ShapedPart) -> tuple[ShapedPart, ...]:
@@ -47,24 +48,42 @@ def difference(before: Shape, now: Shape) -> str:
     return "; ".join(f"{key} is {_shown(now.get(key))}, was {_shown(before.get(key))}" for key in keys)
 
 
-def source_end(parts: Sequence[ShapedPart], place: Position, now: Shape) -> Position | None:
+def source_end(
+    parts: Sequence[ShapedPart], place: Position, now: Shape, until: Position | None = None
+) -> Position | None:
     """Return up to where the source, read from a place on, gives what was delivered; None: without an end.
 
-    Raises ReshapedError if it gives others at once.
+    It is read up to ``until`` at most, which is not before the place. Of a merged stream each member is read by itself.
+    Raises ReshapedError if the source gives others at once.
     """
+    ends: dict[str, Position] = {}
+    for name, at in places_in(place).items():
+        limit = None if until is None else places_in(until)[name]
+        if limit is None or at < limit:
+            end = _end_of_member(parts, name, at, now)
+            if end is not None and (limit is None or end < limit):
+                ends[name] = end
+    if not ends:
+        return until
+    return Cut({**places_in(until or place), **ends}) if place.is_merged else ends[ONE]
+
+
+def _end_of_member(parts: Sequence[ShapedPart], name: str, at: Position, now: Shape) -> Position | None:
+    """Return up to where a member gives what was delivered; None: without an end. Raises ReshapedError."""
     for part in parts:
-        if part.shape == now or not part.end.is_comparable(place) or part.end <= place:
+        start, end = places_in(part.start).get(name), places_in(part.end).get(name)
+        if end is None or start == end or part.shape == now or not end.is_comparable(at) or end <= at:
             continue
-        if place >= part.start:
+        if start is None or start <= at:
             raise ReshapedError(
-                f"the log has lost what was delivered after {place}, and the source would give something else up to"
-                f" {part.end}, because the configuration has changed since: {difference(part.shape, now)}"
+                f"the log has lost what was delivered after {at}, and the source would give something else up to"
+                f" {end}, because the configuration has changed since: {difference(part.shape, now)}"
             )
         if part is parts[0] and len(parts) == KEPT:
             raise ReshapedError(
-                f"the log has lost what was delivered after {place}, and no longer knows what was configured then"
+                f"the log has lost what was delivered after {at}, and no longer knows what was configured then"
             )
-        return part.start
+        return start
     return None
 
 

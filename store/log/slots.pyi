@@ -2,6 +2,7 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
+from ..chain import Had
 from ..ring import Ring, Staging
 from ..segment import SegmentWriter
 
@@ -31,4 +32,5 @@ def unpack(
     gtid_sources: list[int],
     staging: Staging,
     writer: SegmentWriter,
+    had: Had | None = None,
 ) -> None: ...

@@ -17,6 +17,7 @@ from libcpp.vector cimport vector
 
 from ...protocol.canal cimport tags
 from ...protocol.wire cimport VARINT_MAX, WireField, get_field, get_varint, put_varint
+from ..chain cimport Had
 from ..ring cimport ADVANCE, BOUNDARY, GAP, QUERY, TEXT, TRANSACTION_BEGIN, Ring, Slot, Staging
 from ..segment cimport SegmentWriter
 
@@ -225,8 +226,9 @@ cdef uint32_t find(const vector[uint32_t] &numbers, int64_t number) except? 0:
 def unpack(
     const unsigned char[::1] slots not None, Py_ssize_t count, const unsigned char[::1] entries not None,
     list sources, list files, list tables, list gtid_sources, Staging staging not None, SegmentWriter writer not None,
+    Had had=None,
 ):
-    """Stages the slots of a block, with copies of their entries.
+    """Stages the slots of a block, with copies of their entries, but for those that are had.
 
     The lists have the numbers of the registries of the ring, in the order of the block's.
 
@@ -243,6 +245,7 @@ def unpack(
     cdef Py_ssize_t number
     cdef int i
     cdef Slot *slot
+    cdef Slot found
     fill(sources, &source_numbers)
     fill(files, &file_numbers)
     fill(tables, &table_numbers)
@@ -269,6 +272,11 @@ def unpack(
         own[FILE] = find(file_numbers, values[FILE])
         own[NEXT_FILE] = find(file_numbers, values[NEXT_FILE])
         own[GTID] = find(gtid_numbers, values[GTID])
+        if had is not None:
+            set_values(&found, own)
+            if had.has(&found):
+                used += values[LENGTH]
+                continue
         if values[LENGTH]:
             writer.reserve(values[LENGTH])
             memcpy(writer.cursor, &entries[used], values[LENGTH])

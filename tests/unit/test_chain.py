@@ -14,7 +14,7 @@ from sluice.protocol.errors import BadPositionError, GoneError, SourceChangedErr
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
 from sluice.store.batch import Batch
-from sluice.store.cursor import Cursor, StoredClient, is_later, starts
+from sluice.store.cursor import OLDEST, Cursor, StoredClient, is_later, starts
 from sluice.store.cursors import Cursors
 from sluice.store.restarts import Restarts
 from sluice.store.ring import Ring
@@ -111,6 +111,8 @@ def test_a_cursor_says_which_members_are_to_be_read_from_further_back() -> None:
     cursor = server.stored().cursor
     assert cursor is not None
     assert cursor.restart == Cut({"b": prepared})
+    members["c"].note(cut(c=0).places["c"], cut(c=0).places["c"])
+    assert server.ring.restarts.last == cut(c=0), "nothing of b is open at the end"
     assert [it and it.restart for it in places_of("b", [cursor])] == [prepared]
     assert [it and it.restart for it in places_of("a", [cursor])] == [None]
     server.put("b")
@@ -275,3 +277,10 @@ def test_a_client_that_a_reader_serves_joins_the_ring_although_that_merged_other
     assert sorted(got) == ["a1", "a2", "b0", "b1", "b2", "b3", "c0", "c1"]
     assert server.cursors.status(CLIENT).state == "attached"
     assert place(server.stored()) == cut(a=3, b=4, c=2)
+
+
+def test_a_member_begins_first_where_the_log_ends_and_then_in_the_order_of_the_stream() -> None:
+    ends = [Cursor.at(cut(a=number, b=0)) for number in (5, 3, 1)]
+    wanted = [Cursor.at(cut(a=number).places["a"]) for number in (5, 1, 3)]
+    found = places_of("a", [ends[0], OLDEST, *ends[1:], None])
+    assert found == [wanted[0], OLDEST, *wanted[1:], None]

@@ -867,11 +867,11 @@ def test_a_log_of_a_later_version_is_refused_with_what_to_do_and_stays_as_it_is(
     path = max(folder.glob("*.log"))
     fd = os.open(path, os.O_RDWR)
     head, _ = read_head(fd, path)
-    pieces = frame(head.encode().replace(b'"format":1', b'"format":3'), b"", 0, [])
+    pieces = frame(head.encode().replace(b'"format":1', b'"format":4'), b"", 0, [])
     os.truncate(path, write_at(fd, pieces, 0))
     os.close(fd)
     before = {it.name: it.read_bytes() for it in folder.iterdir()}
-    expected = f"{path} has format 3, which another version of Sluice has written. Run that version, or move the folder"
+    expected = f"{path} has format 4, which another version of Sluice has written. Run that version, or move the folder"
     with pytest.raises(LogError, match=re.escape(expected)):
         opened(folder)
     assert {it.name: it.read_bytes() for it in folder.iterdir()} == before

@@ -33,6 +33,7 @@ class FromSource:
 
     def __init__(self) -> None:
         self.started: list[Cursor] = []
+        self.ends: list[Position | None] = []
         self.stopped = False
         self.end: Position | None = None
         self.ended = threading.Event()
@@ -49,6 +50,7 @@ class FromSource:
         return self
 
     def start(self) -> None:
+        self.ends.append(self.end)
         self.started.append(self.began)
 
     def stop(self) -> None:

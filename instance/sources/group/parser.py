@@ -270,16 +270,16 @@ class GroupParser(ParserThread):
         check_places(places)
         begin = next((it.position for it in places if it is not None and it != OLDEST), None)
         kept = begin if isinstance(begin, Cut) else Cut()
-        now = self._now()
+        parts, now = self._parts(kept), self._now()
         merger = Merger(
             Ordering.parse(self._config.order),
-            {name: MemberOptions(self._config.pool) for name in self._config.parts},
+            {name: MemberOptions(self._config.pool) for name in parts},
             removed=[name for name in kept.places if name not in self._config.parts],
             window=self._config.window * 1000,
             max_wait=self._config.max_wait * 1000,
             now=now,
         )
-        members = [self._open(name, it, places) for name, it in self._config.parts.items()]
+        members = [self._open(name, it, places) for name, it in parts.items()]
         with self._lock:
             self._merger, self._members = merger, members
         try:
@@ -296,6 +296,17 @@ class GroupParser(ParserThread):
             until = time.monotonic() + CLOSING
             for it in members:
                 it.parser.join(max(0.0, until - time.monotonic()))
+
+    def _parts(self, kept: Cut) -> Mapping[str, InstanceConfig]:
+        """Return the members that are read: if there is a stop, those that are before it."""
+        if not isinstance(self._stop, Cut):
+            return self._config.parts
+        left = {
+            name
+            for name, stop in self._stop.places.items()
+            if (at := kept.places.get(name)) is None or not (stop.is_comparable(at) and stop.precedes(at))
+        }
+        return {name: it for name, it in self._config.parts.items() if name in left}
 
     def _open(self, name: str, config: InstanceConfig, places: Sequence[Cursor | None]) -> _Member:
         """Make what reads a member."""
@@ -399,12 +410,12 @@ class GroupParser(ParserThread):
         """Say where the stream begins, or where a member that comes later does: before its first change."""
         begun = {it.name: it.begun for it in members if it.begun is not None}
         if self._reached is None:
-            self._reached = Cut({**kept.places, **begun})
+            known = {name: it for name, it in begun.items() if name in kept.places or not kept.places}
+            self._reached = Cut({**kept.places, **known})
             gtids = {it.name: it.gtids for it in members if it.gtids is not None and it.begun is not None}
             if isinstance(self._places[0], Cursor):
                 gtids = parse_executed(self._places[0].gtid) | gtids
             self._on_begin(self._reached, {name: it for name, it in gtids.items() if name in self._reached.places})
-            return
         for name, place in begun.items():
             if name not in self._reached.places:
                 self._join(name, place)

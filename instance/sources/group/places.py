@@ -1,5 +1,6 @@
 """The places of the members that a cut has."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,7 +20,10 @@ def check_places(places: Sequence[Cursor | None]) -> None:
 
 
 def places_of(name: str, places: Sequence[Cursor | None]) -> list[Cursor | None]:
-    """Return where a member may begin, of cuts: where the configuration says if it is not in them."""
+    """Return where a member may begin, of cuts: where the configuration says if it is not in them.
+
+    That is first where the first cut says, then in the order of the stream.
+    """
     found: list[Cursor | None] = []
     for it in places:
         if it is None or it == OLDEST:
@@ -29,5 +33,7 @@ def places_of(name: str, places: Sequence[Cursor | None]) -> list[Cursor | None]
             gtids = parse_executed(it.gtid).get(name, "")
             restart = it.restart.places.get(name) if isinstance(it.restart, Cut) else None
             found.append(None if place is None else replace(Cursor.at(place, str(gtids)), restart=restart))
-    known = [it for it in found if it is not None and it != OLDEST]
-    return [*dict.fromkeys([*(starts(known, None) if known else []), *(it for it in found if it not in known)])]
+    first, *rest = found
+    runs = itertools.groupby(rest, lambda it: it is None or it == OLDEST)
+    sorted_ = [it for is_any, run in runs for it in (run if is_any else starts([*run], None))]
+    return [*dict.fromkeys([first, *sorted_])]

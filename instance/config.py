@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, PrivateAttr, SecretStr, mo
 
 from ..protocol.errors import ConfigError, FilterError
 from ..store.allowance import LARGEST, Limits
-from ..store.cursor import Cursor
+from ..store.cursor import Cursor, member_of
 from ..store.patience import LOGGED
 from .conditions.masks import Masks
 from .meta import MetaKind
@@ -164,6 +164,11 @@ class InstanceConfig(Settings):
     `filter.black.regex`, which select from the tables of the other destination. The descriptions below state which
     other settings a view can have of its own. A view shares all other settings with that destination, and Sluice
     rejects them in the view's file."""
+
+    was: str = setting("sluice.group.was", "")
+    """For a destination that becomes a group of several sources, or a single source again: the name of the member that
+    the single source was, or is. Clients continue at their positions in this member. Without it, such a destination
+    does not start."""
 
     # Filters.
 
@@ -377,13 +382,20 @@ class InstanceConfig(Settings):
         return copy
 
     def adopt(self, cursor: Cursor) -> Cursor:
-        """Return the stored place of a client as one of this source. Raises ConfigError if it cannot be one."""
-        if cursor.position is not None and cursor.position.is_merged:
+        """Return the stored place of a client as one of this source; of a group that is that of the member ``was``.
+
+        Raises ConfigError if it cannot be one.
+        """
+        position = cursor.position
+        if position is None or not position.is_merged:
+            return cursor
+        found = member_of(cursor, self.was) if self.was else None
+        if found is None:
             raise ConfigError(
-                f"a client is at {cursor.position}, a place of a group, and {self.destination} is none: make a"
-                " destination of another name, or configure the group again"
+                f"a client is at {position}, a place of a group, and {self.destination} is none: say which of its"
+                " members this source is, by sluice.group.was, or make a destination of another name"
             )
-        return cursor
+        return found
 
     @property
     def address(self) -> tuple[str, int]:

@@ -244,7 +244,8 @@ class Instance(Main):
             (cursors.clients, client_id) for cursors in self.cursors.with_views for client_id in cursors.clients.ids
         ]
         cursors = [known.cursor(client_id) for known, client_id in clients]
-        return starts(cursors, self._meta.place)
+        place = self._meta.place
+        return starts(cursors, None if place is None else self.config.adopt(place))
 
     def log_end(self) -> Cursor | None:
         """Return where the stream goes on so that the log has no gap; None without a log, or if that is too old."""

@@ -72,6 +72,8 @@ def check_command(options: Any) -> int:
     for name in names:
         try:
             config = configuration.instance(name)
+            if implied := configuration.implied(name):
+                findings.note(name, implied)
             require_zookeeper(config, silence)
             config = as_read(server, config)
             configs.append(config)
@@ -150,7 +152,9 @@ def _examined(
             findings.wrong(f"{config.destination}, client {client.client_id}", f"would not be served: {error}")
         if client.output and client.refused:
             report_call(config.destination, client, findings)
-    places = starts([client.cursor for client in saved.clients], saved.place)
+    adopt = config.main.adopt
+    adopted = {it.client_id: None if it.cursor is None else adopt(it.cursor) for it in saved.clients}
+    places = starts([*adopted.values()], None if saved.place is None else adopt(saved.place))
     with examine(config) as source:
         source.check(is_replaced=False)
         summary = source.summary()
@@ -159,11 +163,11 @@ def _examined(
         examine_password(findings, config.destination, source)
         refused = source.refused(places)
         for client in saved.clients:
-            if client.cursor in refused:
+            if adopted[client.client_id] in refused:
                 findings.note(
                     f"{config.destination}, client {client.client_id}",
-                    f"would not be served, only the others: {refused[client.cursor]}. Unsubscribe it, and let it"
-                    " subscribe again",
+                    f"would not be served, only the others: {refused[adopted[client.client_id]]}. Unsubscribe it, and"
+                    " let it subscribe again",
                 )
         passing = [table for table in tables if table_filter.accepts(*table)]
         if tables and not passing:

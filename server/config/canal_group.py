@@ -14,6 +14,7 @@ from ...protocol.errors import ConfigError
 from ...protocol.member import MAX_MEMBERS
 
 BEANS: Final = "group-instance.xml"
+STORE_KEY: Final = "sluice.instance.store"
 _NAMES: Final = ("address", "journal.name", "position", "timestamp", "gtid")
 _ROLES: Final = ("master", "standby")
 NUMBERED: Final = re.compile(
@@ -56,6 +57,7 @@ def group_settings(lookup: Lookup, origin: str) -> dict[str, Property]:
                 f"{item.origin}: {key} is of no source of {BEANS}: write it with the number of one, or leave it out"
             )
     settings = {
+        STORE_KEY: Property("mixed", origin),
         SOURCE_KEY: Property("group", origin),
         MEMBERS_KEY: Property(",".join(f"master{number}" for number in numbers), origin),
     }

@@ -173,6 +173,16 @@ class Configuration:
         _hide_secrets(config)
         return config
 
+    def implied(self, destination: str) -> str:
+        """Return what the file of beans of a group says without being written anywhere; empty when there is none."""
+        lookup = self.lookup(destination)
+        beans = beans_of(lookup, destination)
+        if beans.value != canal_group.BEANS:
+            return ""
+        found = lookup((canal_group.STORE_KEY, META_KEY)).items()
+        texts = [f"{key} = {item.value}" for key, item in found if item.origin == beans.origin]
+        return f"{beans.origin}: {beans.value} implies {' and '.join(texts)}" if texts else ""
+
     def views_first(self, names: Iterable[str]) -> list[str]:
         """Return destinations in the order to start them: a main destination begins where the clients of its views are.
 

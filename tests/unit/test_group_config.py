@@ -1,10 +1,12 @@
 """What can be configured of a group: its own settings, and those of its members."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sluice.instance.meta.base import InUse
 from sluice.instance.sources.files.config import FilesConfig
 from sluice.instance.sources.group.config import GroupConfig
 from sluice.instance.sources.mysql.config import MysqlConfig
@@ -80,7 +82,6 @@ def test_a_member_can_be_of_another_kind(tmp_path: Path) -> None:
         ("sluice.group.b.canal.instance.master.address = two:99999", "member b: "),
         ("sluice.group.window = 5", "10 or more"),
         ("sluice.group.was = c", "one of the members"),
-        ("sluice.instance.store = mixed", "log on disk"),
     ],
 )
 def test_a_mistake_is_named_with_its_member(tmp_path: Path, line: str, named: str) -> None:
@@ -109,11 +110,38 @@ def test_the_place_of_a_client_goes_over_to_the_member_that_the_source_was(tmp_p
     single = Cursor.at(place, "0-7-5")
     with pytest.raises(ConfigError, match=r"sluice\.group\.was"):
         group(tmp_path).adopt(single)
-    adopted = group(tmp_path, GROUP + "sluice.group.was = b\n").adopt(single)
+    merged = group(tmp_path, GROUP + "sluice.group.was = b\n")
+    adopted = merged.adopt(single)
     assert adopted == Cursor.at(Cut({"b": place}), "b=0-7-5")
     assert group(tmp_path).adopt(adopted) is adopted
+    prepared = Position.parse("7/binlog.000001@1:2:0")
+    assert merged.adopt(replace(single, restart=prepared)).restart == Cut({"b": prepared})
+    with pytest.raises(ConfigError, match="Canal has written the place"):
+        merged.adopt(Cursor("binlog.000001", 4, 0, 7))
+
+
+def test_the_place_of_a_client_of_a_group_goes_over_to_the_source_that_one_of_its_members_is(tmp_path: Path) -> None:
+    one, other, prepared = (Position.parse(f"7/binlog.000001@1:{it}:0") for it in (4, 5, 2))
+    merged = replace(Cursor.at(Cut({"a": one, "b": other}), "a=0-7-5;b=0-8-6"), restart=Cut({"b": prepared}))
+    text = "canal.instance.master.address = one\ncanal.instance.dbUsername = reader\n"
+    single = read(tmp_path, text).instance("orders")
+    with pytest.raises(ConfigError, match=r"say which of its members this source is, by sluice\.group\.was"):
+        single.adopt(merged)
+    assert read(tmp_path, text + "sluice.group.was = a\n").instance("orders").adopt(merged) == Cursor.at(one, "0-7-5")
+    of_b = read(tmp_path, text + "sluice.group.was = b\n").instance("orders").adopt(merged)
+    assert of_b == replace(Cursor.at(other, "0-8-6"), restart=prepared)
     with pytest.raises(ConfigError, match="a place of a group"):
-        group(tmp_path).parts["a"].adopt(adopted)
+        read(tmp_path, text + "sluice.group.was = c\n").instance("orders").adopt(merged)
+
+
+def test_the_member_that_a_single_source_was_keeps_what_that_has_written(tmp_path: Path) -> None:
+    config = group(tmp_path, GROUP + "sluice.group.was = b\n")
+    assert config.parts["b"].history_folder == config.history_folder
+    assert config.parts["a"].history_folder != config.history_folder
+    used = InUse("spare:3306")
+    text = GROUP + "sluice.group.was = b\nsluice.group.b.canal.instance.standby.address = spare\n"
+    a, b = group(tmp_path, text).using(used).parts.values()
+    assert (a.in_use, b.in_use) == ("", "spare:3306")
 
 
 CANAL = """
@@ -144,14 +172,27 @@ def test_canals_group_has_a_member_for_each_numbered_source(tmp_path: Path) -> N
         (None, None),
     ]
     assert {it.db_username for it in (one, three)} == {"canal"}
-    assert config.meta == "file"
+    assert (config.store, config.meta) == ("mixed", "file")
     assert not [it for it in find_warnings(read(tmp_path, BEANS + CANAL)) if "master" in it or "standby" in it]
 
 
 def test_canals_group_keeps_cursors_in_zookeeper_if_there_is_one(tmp_path: Path) -> None:
     read(tmp_path, BEANS + CANAL)
     (tmp_path / "canal.properties").write_text("canal.destinations = orders\ncanal.zkServers = zk:2181\n")
-    assert Configuration(tmp_path, {}).instance("orders").meta == "period"
+    configuration = Configuration(tmp_path, {})
+    assert configuration.instance("orders").meta == "period"
+    assert configuration.implied("orders").endswith("sluice.instance.store = mixed and sluice.instance.meta = period")
+
+
+def test_it_is_said_what_canals_group_implies_unless_it_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "orders" / "instance.properties"
+    said = f"{file}:1: group-instance.xml implies"
+    configuration = read(tmp_path, BEANS + CANAL)
+    assert configuration.implied("orders") == f"{said} sluice.instance.store = mixed and sluice.instance.meta = file"
+    configuration = read(tmp_path, BEANS + CANAL + "sluice.instance.store = memory\n")
+    assert configuration.instance("orders").store == "memory"
+    assert configuration.implied("orders") == f"{said} sluice.instance.meta = file"
+    assert not read(tmp_path, GROUP).implied("orders")
 
 
 def test_numbered_sources_may_stand_in_the_environment(tmp_path: Path) -> None:

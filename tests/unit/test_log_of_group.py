@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.instance.config import InstanceConfig
-from sluice.instance.serving.log import LogReader
+from sluice.instance.serving.log import LogReader, open_log
+from sluice.instance.sources.group.config import GroupConfig
 from sluice.protocol.cut import Cut
-from sluice.protocol.errors import GoneError, ReshapedError
+from sluice.protocol.errors import ConfigError, GoneError, ReshapedError
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
 from sluice.store.log.files import MERGED_FORMAT, read_block, read_head, write_executed
@@ -318,3 +319,29 @@ def test_a_member_is_read_from_the_source_as_far_as_that_gives_what_was_delivere
         source_end([part], cut(a=4, b=1), SHAPE)
     with pytest.raises(ReshapedError, match="no longer knows"):
         source_end([part] * KEPT, cut(a=1, b=1), SHAPE)
+
+
+SINGLE = {"destination": "shop", "store": "mixed", "was": "a"}
+
+
+def test_a_log_of_the_other_kind_of_source_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    single = InstanceConfig(**SINGLE, file_data_dir=tmp_path)  # type: ignore[arg-type]
+    group = GroupConfig(**SINGLE, file_data_dir=tmp_path, members=("a", "b"))  # type: ignore[arg-type]
+    with open_log(single) as log:
+        log.begin(cut(a=0).places["a"], None, SHAPE)
+    with open_log(single) as log:
+        assert log.end == cut(a=0).places["a"]
+    _check_refusal(group, "it has places of a single source, and shop reads a group of sources now")
+    shutil.rmtree(single.log_folder)
+    with open_log(group) as log:
+        begin(log, Merged())
+    with open_log(group) as log:
+        assert log.end == Merged().begin
+    _check_refusal(single, "it has places of a group, and shop reads")
+
+
+def _check_refusal(config: InstanceConfig, why: str) -> None:
+    before = {it.name: it.read_bytes() for it in config.log_folder.iterdir()}
+    with pytest.raises(ConfigError, match=why):
+        open_log(config)
+    assert {it.name: it.read_bytes() for it in config.log_folder.iterdir()} == before

@@ -10,8 +10,9 @@ from pydantic import BeforeValidator, PrivateAttr, field_validator, model_valida
 
 from ....protocol.errors import ConfigError
 from ....protocol.member import MAX_MEMBERS, NAME
-from ....store.cursor import Cursor, place_of
+from ....store.cursor import Cursor, as_member, place_of
 from ...config import InstanceConfig, lower
+from ...meta.base import InUse
 from ...properties import Lookup, Property
 from ...settings import names, setting
 from ..files.config import FilesConfig
@@ -41,7 +42,6 @@ class GroupConfig(InstanceConfig):
     order: Annotated[Literal["time", "arrival"], BeforeValidator(lower)] = setting("sluice.group.order", "time")
     window: int = setting("sluice.group.window", 100, ge=10, le=60_000, unit="ms")
     max_wait: int = setting("sluice.group.maxWait", 0, ge=0, le=31_536_000_000, unit="ms")
-    was: str = setting("sluice.group.was", "")
     pool: int = setting("sluice.group.pool", 16 << 20, ge=1 << 20, le=1 << 40, unit="bytes")
 
     _parts: Mapping[str, InstanceConfig] = PrivateAttr(default_factory=lambda: MappingProxyType({}))
@@ -66,10 +66,6 @@ class GroupConfig(InstanceConfig):
         if self.was and self.was not in self.members:
             raise ValueError(
                 f"sluice.group.was = {self.was}: it has to be one of the members, {', '.join(self.members)}"
-            )
-        if self.has_log:
-            raise ValueError(
-                f"sluice.instance.store = {self.store}: a group cannot have a log on disk yet, leave it out"
             )
         return self
 
@@ -103,18 +99,28 @@ class GroupConfig(InstanceConfig):
         return copy
 
     def adopt(self, cursor: Cursor) -> Cursor:
-        """See `InstanceConfig.adopt`: a place of a single source is that of the member which that was."""
-        position = cursor.position
-        if position is not None and position.is_merged:
-            return cursor
-        if position is None or not self.was:
-            raise ConfigError(
-                f"a client is at {place_of(cursor)}, a place of a single source, and {self.destination} is a group: say"
-                " which member that source is, by sluice.group.was, or make a destination of another name"
-            )
-        from ....protocol.cut import Cut  # noqa: PLC0415  is compiled in part; commands load this module
+        """See `InstanceConfig.adopt`: a place of a single source is that of the member which that was.
 
-        return Cursor.at(Cut({self.was: position}), f"{self.was}={cursor.gtid}" if cursor.gtid else "")
+        The other members begin where the configuration says.
+        """
+        if cursor.position is not None and cursor.position.is_merged:
+            return cursor
+        what = f"a client is at {place_of(cursor)}, a place of a single source, and {self.destination} is a group"
+        if not self.was:
+            raise ConfigError(
+                f"{what}: say which member that source is, by sluice.group.was, or make a destination of another name"
+            )
+        if cursor.position is None:
+            raise ConfigError(
+                f"{what}. Canal has written the place, and only its source can say where that is: let Sluice serve the"
+                " client from the single source first, until it has confirmed something"
+            )
+        return as_member(cursor, self.was)
+
+    def using(self, found: InUse | None) -> Self:
+        """See `InstanceConfig.using`: of several servers, the one that was read of the member which that was."""
+        parts = {name: it.using(found) if name == self.was else it for name, it in self._parts.items()}
+        return self.with_parts(parts)
 
     @property
     def place(self) -> str:
@@ -149,7 +155,7 @@ class GroupConfig(InstanceConfig):
         return super().beside(folder).with_parts({name: it.beside(folder) for name, it in self._parts.items()})
 
 
-_OF_EACH = ("destination", "source", "route", "file_data_dir")
+_OF_EACH = ("destination", "source", "route", "file_data_dir", "was")
 """What of `InstanceConfig` a member does not have from the group."""
 
 
@@ -188,10 +194,11 @@ def _read_member(group: GroupConfig, lookup: Lookup, folder: Path, name: str) ->
     of_member = {key.removeprefix(prefix): it for key, it in lookup(prefix + key for key in own).items()}
     given = {key: it for key, it in of_member.items() if it.value}
     common = {name: getattr(group, name) for name in InstanceConfig.model_fields if name not in _OF_EACH}
+    was_alone = name == group.was  # so it goes on with what it has written, such as the history of its tables
     return kind.fill(
         {**lookup(own), **given, SOURCE_KEY: Property(kind.model_fields["source"].default, "kind of the member")},
         folder,
         **common,
-        destination=f"{group.destination}.{name}",
-        file_data_dir=group.file_data_dir / group.destination / "members",
+        destination=group.destination if was_alone else f"{group.destination}.{name}",
+        file_data_dir=group.file_data_dir if was_alone else group.file_data_dir / group.destination / "members",
     )

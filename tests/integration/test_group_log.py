@@ -1,0 +1,177 @@
+"""A group with a log on disk: its clients read on after a purge, a restart and a gap; and a source that becomes one."""
+
+import asyncio
+import json
+from collections import defaultdict
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.instance.sources.group.config import GroupConfig
+from sluice.protocol.canal.rows import decode_rows
+from sluice.protocol.cut import Cut, parse_place
+from sluice.protocol.errors import ConfigError
+from sluice.server.embedded import EmbeddedServer
+from tests.conftest import Database
+from tests.integration.test_group import group
+from tests.integration.test_log import CLIENT, NAME, extent, fill, purge
+from tests.integration.test_log import take as take_ids
+from tests.reading import config, embedded
+from tests.servers import Server
+from tests.waiting import soon
+
+OTHER = 1002
+Members = dict[str, tuple[Server, str]]
+
+
+@pytest.fixture
+def members(mysql97: Server, mariadb118: Server, database: Database) -> Members:
+    """The servers of a group, each with its schema: of one name would be those of one table."""
+    found = {"my": (mysql97, database(mysql97)), "maria": (mariadb118, database(mariadb118))}
+    for server, schema in found.values():
+        server.query(f"CREATE TABLE {schema}.numbers (id INT PRIMARY KEY, filler VARCHAR(5000))")
+    return found
+
+
+def configured(members: Members, folder: Path, **settings: Any) -> GroupConfig:
+    """A group with a log, and a ring of 1 MiB."""
+    options = {"store": "mixed", "file_flush_period": 20, "memory_buffer_size": 1024, "store_min_free": 0}
+    tables = ",".join(rf"{schema}\..*" for _, schema in members.values())
+    return group({name: it for name, (it, _) in members.items()}, folder, tables, **(options | settings))
+
+
+def logging(members: Members, folder: Path, **settings: Any) -> AbstractAsyncContextManager[EmbeddedServer]:
+    return embedded(configured(members, folder, **settings))
+
+
+async def write(server: EmbeddedServer, members: Members, first: int, last: int) -> None:
+    """Insert rows into each member, and wait until the log has them."""
+    await asyncio.gather(*(asyncio.to_thread(fill, it, schema, first, last) for it, schema in members.values()))
+    end = await server.instances[NAME].source_end()
+    await soon(lambda: end.precedes(extent(server).stretches[-1][1]))
+
+
+async def take(server: EmbeddedServer, members: Members, count: int, client: int = CLIENT) -> dict[str, list[int]]:
+    """Take so many rows of all members together at least: the ids by the member."""
+    names = {schema: name for name, (_, schema) in members.items()}
+    found: dict[str, list[int]] = defaultdict(list)
+    while sum(map(len, found.values())) < count:
+        batch = await server.get_without_ack(NAME, client, timeout=10)
+        assert batch.entries, (found, server.status(NAME, client))
+        for row in decode_rows(b"".join(batch.slices)):
+            if row.after:
+                found[names[row.schema]].append(row.after["id"])
+        await server.ack(NAME, client, batch_id=batch.batch_id, durable=True)
+    return found
+
+
+def each(members: Members, first: int, last: int) -> dict[str, list[int]]:
+    return {name: list(range(first, last + 1)) for name in members}
+
+
+async def running(server: EmbeddedServer) -> None:
+    await soon(lambda: server.destination_status(NAME).state == "running")
+
+
+async def test_a_client_of_a_group_reads_from_the_log_what_the_members_have_purged(
+    members: Members, tmp_path: Path
+) -> None:
+    async with logging(members, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT)
+        await soon(lambda: server.status(NAME, CLIENT).position)
+        await write(server, members, 1, 400)  # more than twice what the ring holds
+        await asyncio.gather(*(purge(it) for it, _ in members.values()))
+        assert await take(server, members, 800) == each(members, 1, 400)
+        await soon(lambda: server.status(NAME, CLIENT).state == "attached")
+        await write(server, members, 401, 402)
+        assert await take(server, members, 4) == each(members, 401, 402)
+
+
+async def test_the_log_of_a_group_goes_on_after_a_restart_and_serves_a_client_in_the_middle_of_it(
+    members: Members, tmp_path: Path
+) -> None:
+    async with logging(members, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT)
+        await server.subscribe(NAME, OTHER)
+        await soon(lambda: server.status(NAME, OTHER).position)
+        await write(server, members, 1, 200)
+        before = await take(server, members, 100)
+        end = extent(server).stretches[-1][1]
+    for it, schema in members.values():
+        await asyncio.to_thread(fill, it, schema, 201, 210)
+    async with logging(members, tmp_path) as server:
+        await running(server)
+        await write(server, members, 211, 300)
+        assert len(extent(server).stretches) == 1
+        assert end.precedes(extent(server).stretches[0][1])
+        left = 600 - sum(map(len, before.values()))
+        after = await take(server, members, left)
+        assert {name: before[name] + after[name] for name in members} == each(members, 1, 300)
+        assert await take(server, members, 600, OTHER) == each(members, 1, 300)
+        place = parse_place(server.status(NAME, CLIENT).acked or "")
+        assert isinstance(place, Cut)
+        assert place.places.keys() == members.keys()
+
+
+async def test_what_the_log_of_a_group_lacks_is_read_of_each_member_up_to_where_it_goes_on(
+    members: Members, tmp_path: Path
+) -> None:
+    async with logging(members, tmp_path, store_max_bytes=8 << 20) as server:
+        await server.subscribe(NAME, CLIENT)
+        await soon(lambda: server.status(NAME, CLIENT).position)
+        for first in range(1, 801, 50):
+            await write(server, members, first, first + 49)
+        files = extent(server).files
+        assert len(files) > 3
+    lost = files[len(files) // 2].name
+    folder = tmp_path / NAME / "log"
+    (folder / lost).rename(tmp_path / lost)  # what follows the beginning is there, and so is the end
+    async with logging(members, tmp_path) as server:
+        await running(server)
+        assert len(extent(server).stretches) == 2
+        assert await take(server, members, 1600) == each(members, 1, 800)
+
+
+def single(members: Members, name: str, folder: Path, **settings: Any) -> Any:
+    server, schema = members[name]
+    return config(server, folder, filter_regex=rf"{schema}\..*", file_flush_period=20, **settings)
+
+
+def clients(folder: Path) -> Any:
+    """What is stored of the clients."""
+    return json.loads((folder / NAME / "meta.dat").read_text())["clientDatas"]
+
+
+async def test_a_single_source_becomes_a_member_and_is_one_again(members: Members, tmp_path: Path) -> None:
+    server, schema = members["my"]
+    async with embedded(single(members, "my", tmp_path)) as alone:
+        await alone.subscribe(NAME, CLIENT)
+        await soon(lambda: alone.status(NAME, CLIENT).position)
+        fill(server, schema, 1, 4)
+        assert await take_ids(alone, 3) == [1, 2, 3, 4]
+        await soon(lambda: alone.status(NAME, CLIENT).acked == alone.status(NAME, CLIENT).position)
+    fill(server, schema, 5, 6)
+    fill(*members["maria"], 1, 2)  # before it joins
+    stored = clients(tmp_path)
+
+    with pytest.raises(ConfigError, match=r"say which member that source is, by sluice\.group\.was"):
+        async with logging(members, tmp_path, store="memory"):
+            pass
+    assert clients(tmp_path) == stored
+
+    async with logging(members, tmp_path, store="memory", was="my") as merged:
+        await running(merged)
+        await soon(lambda: merged.destination_status(NAME).parser.members)
+        assert (await take(merged, members, 2)) == {"my": [5, 6]}
+        fill(*members["maria"], 3, 4)
+        fill(server, schema, 7, 7)
+        assert await take(merged, members, 3) == {"my": [7], "maria": [3, 4]}
+
+    with pytest.raises(ConfigError, match=r"say which of its members this source is, by sluice\.group\.was"):
+        async with embedded(single(members, "my", tmp_path)):
+            pass
+    fill(server, schema, 8, 9)
+    async with embedded(single(members, "my", tmp_path, was="my")) as alone:
+        assert await take_ids(alone, 2) == [8, 9]

@@ -130,7 +130,7 @@ def test_a_function_joins_a_table_drops_rows_and_adds_a_column(
     assert len(behind) == 7  # those that read the other destination notice nothing of it
 
 
-@pytest.mark.parametrize("store", ["memory", "file"])
+@pytest.mark.parametrize("store", ["file", pytest.param("memory", marks=pytest.mark.extended)])
 @pytest.mark.timeout(600)
 def test_each_change_is_processed_once_and_in_order_whatever_is_killed(
     sluice: Sluice, mariadb118: Server, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str

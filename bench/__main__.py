@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bench import (
     acks,
+    apply,
     canal,
     captures,
     deliver,
@@ -50,6 +51,7 @@ BENCHES = {
     "acks": acks,
     "waiting": waiting,
     "process": process,
+    "apply": apply,
     "report": report,
     "spark": spark,
 }

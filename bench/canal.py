@@ -172,7 +172,7 @@ def measure_latency(
 def _fresh(server: Server) -> Written:
     """Begin a binlog file, where nothing is written yet."""
     server.query("FLUSH BINARY LOGS")
-    return Written(0, server.query("SHOW BINARY LOGS")[-1][0], ())
+    return Written(0, server.query("SHOW BINARY LOGS")[-1][0], (), 0.0)
 
 
 @contextmanager

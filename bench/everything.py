@@ -1,7 +1,8 @@
 """Measurements in turn, the most important first: `python -m bench.everything`. Each writes what it has at once.
 
-`canal`, `failover`, `acks`, `waiting`, `process`, `kafka` and `spark` are not among them. A step is one workload, or
-one group of cases; what does not fit into the time any more is left out, and named. Then the tables and plots are made.
+`canal`, `failover`, `acks`, `waiting`, `process`, `apply`, `kafka` and `spark` are not among them. A step is one
+workload, or one group of cases; what does not fit into the time any more is left out, and named. Then the tables and
+plots are made.
 """
 
 import argparse

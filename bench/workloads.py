@@ -1,14 +1,19 @@
 """The workloads: what a source writes for measurements, the same in every run."""
 
+import contextlib
 import functools
 import json
 import random
+import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pymysql.constants.CLIENT import MULTI_STATEMENTS
 
 from tests.servers import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SCHEMA = "bench"
 SYSBENCH = "id INT PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, pad CHAR(60) NOT NULL"
@@ -65,6 +70,8 @@ class Written:
     """The binlog file that begins with them."""
     ends: tuple[tuple[str, int], ...]
     """Where the binlog ended, file and offset, when each of the times was written."""
+    seconds: float
+    """For which they were written, without the preparation."""
 
 
 def write(server: Server, workload: str, rows: int, times: int = 1) -> Written:
@@ -80,19 +87,33 @@ def write(server: Server, workload: str, rows: int, times: int = 1) -> Written:
     """
     if rows % 1000:
         raise ValueError(f"{rows} rows: whole thousands are needed")
+    with _prepared(server, workload, rows) as writer:
+        server.query("FLUSH BINARY LOGS")
+        file = server.query("SHOW BINARY LOGS")[-1][0]
+        ends = []
+        begin = time.monotonic()
+        for _ in range(times):
+            getattr(writer, f"write_{workload}")(rows)
+            ends.append(server.query("SHOW BINARY LOGS")[-1][:2])
+        seconds = time.monotonic() - begin
+    return Written(rows * times, file, tuple(ends), seconds)
+
+
+def prepare(server: Server, workload: str, rows: int) -> None:
+    """Make the tables of a workload, and fill them where there is something to update, as `write` does before."""
+    with _prepared(server, workload, rows):
+        pass
+
+
+@contextlib.contextmanager
+def _prepared(server: Server, workload: str, rows: int) -> "Iterator[_Writer]":
     server.query(f"CREATE DATABASE {SCHEMA} CHARACTER SET utf8mb4")
     writer = _Writer(server)
     try:
         getattr(writer, f"prepare_{workload}")(rows)
-        server.query("FLUSH BINARY LOGS")
-        file = server.query("SHOW BINARY LOGS")[-1][0]
-        ends = []
-        for _ in range(times):
-            getattr(writer, f"write_{workload}")(rows)
-            ends.append(server.query("SHOW BINARY LOGS")[-1][:2])
+        yield writer
     finally:
         writer.close()
-    return Written(rows * times, file, tuple(ends))
 
 
 class _Writer:

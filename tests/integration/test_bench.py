@@ -178,6 +178,14 @@ def test_process() -> None:
         assert case["goal"] == pytest.approx(7.2 * case["anchor"], abs=1)
 
 
+@pytest.mark.parametrize(("source", "name"), [("mariadb118", "mixed"), ("mysql97", "update")])
+def test_apply(source: str, name: str) -> None:
+    (case,) = run("apply", *only(name), "--rows", "1000", "--repeats", "1", "--source", source)["cases"]
+    assert (case["case"], case["anchor_name"]) == (name, "one connection")
+    assert case["ratio"] == pytest.approx(case["ours"] / case["anchor"], 0.01, 0.001)
+    assert case["replica_ratio"] == pytest.approx(case["ours"] / case["replica"], 0.01, 0.001)
+
+
 def test_history() -> None:
     names = ("decode-bulk", "load-10000")
     decode, load = run("history", *only(*names), "--rows", "4000", "--repeats", "1")["cases"]

@@ -183,6 +183,11 @@ cdef inline uint64_t mixed(uint64_t number, const Texts *texts, int64_t i) noexc
     return (number ^ 0xFF) * <uint64_t>0x100000001B3
 
 
+cdef inline uint64_t spread(uint64_t number) noexcept nogil:
+    number ^= number >> 32                         # the low bits are the better for it
+    return number * <uint64_t>0xD6E8FEB86659FD93 >> 8
+
+
 cdef inline uint64_t hash_of(const Keys *keys, int64_t i) noexcept nogil:
     cdef uint64_t number = <uint64_t>0xCBF29CE484222325
     cdef int64_t j
@@ -190,8 +195,7 @@ cdef inline uint64_t hash_of(const Keys *keys, int64_t i) noexcept nogil:
     if not is_null(&keys.lists, i):
         for j in range(keys.lists.offsets[i], keys.lists.offsets[i + 1]):
             number = mixed(number, &keys.parts, j)
-    number ^= number >> 32                         # the low bits are the better for it
-    return number * <uint64_t>0xD6E8FEB86659FD93 >> 8
+    return spread(number)
 
 
 cdef bint is_same_key(const Keys *keys, int64_t i, int64_t j) noexcept nogil:
@@ -224,8 +228,11 @@ def buckets(schemas, tables, keys, int count):
     return integers(found, pa.int32(), 4)
 
 
-def last_of_keys(schemas, tables, keys):
-    """Return the number of the last row of each key, ascending; None when no key comes twice."""
+def ends_of_keys(schemas, tables, keys):
+    """Return the numbers of the first and the last row of each key, where the last ones ascend.
+
+    None when no key comes twice.
+    """
     cdef Keys read
     cdef int64_t i, kept
     cdef uint64_t number, place, mask = 1024
@@ -234,29 +241,124 @@ def last_of_keys(schemas, tables, keys):
     while mask < <uint64_t>count * 2:
         mask *= 2
     mask -= 1
-    cdef vector[int64_t] slots
+    cdef vector[int64_t] slots                     # of keys
     cdef vector[uint64_t] hashes
-    cdef vector[int64_t] last
+    cdef vector[int64_t] first, last               # of a key
     with nogil:
         slots.resize(mask + 1, -1)
         hashes.resize(mask + 1)
         for i in range(count - 1, -1, -1):
             number = hash_of(&read, i)
             place = number & mask
-            while slots[place] >= 0 and not (hashes[place] == number and is_same_key(&read, slots[place], i)):
+            while slots[place] >= 0 and not (hashes[place] == number and is_same_key(&read, last[slots[place]], i)):
                 place = (place + 1) & mask
             if slots[place] < 0:
-                slots[place] = i
+                slots[place] = last.size()
                 hashes[place] = number
                 last.push_back(i)
+                first.push_back(i)
+            else:
+                first[slots[place]] = i
     kept = last.size()
     if kept == count:
         return None
-    found = PyBytes_FromStringAndSize(NULL, kept * 8)
+    return reversed_(first), reversed_(last)
+
+
+cdef reversed_(const vector[int64_t]& numbers):
+    """Return numbers in the opposite order."""
+    cdef size_t i
+    found = PyBytes_FromStringAndSize(NULL, numbers.size() * 8)
     cdef int64_t *out = <int64_t *>PyBytes_AS_STRING(found)
-    for i in range(kept):
-        out[i] = last[kept - 1 - i]
+    for i in range(numbers.size()):
+        out[i] = numbers[numbers.size() - 1 - i]
     return integers(found, pa.int64(), 8)
+
+
+cdef inline bint put_folded(uint64_t *number, const Texts *texts, int64_t at) noexcept nogil:
+    """Add a text so that texts which a collation takes for equal are equal; say whether that is known of it.
+
+    Letters that some language does not tell apart are one: i, j and y; u, v and w. Blanks at the end may not count. Of
+    other characters than those of ASCII that are printed nothing is known.
+    """
+    cdef size_t size, i
+    cdef const uint8_t *data = text_at(texts, at, &size)
+    cdef uint8_t letter
+    while size and data[size - 1] == 32:
+        size -= 1
+    for i in range(size):
+        letter = data[i]
+        if not 32 <= letter < 127:
+            return False
+        if 65 <= letter <= 90:
+            letter += 32
+        if letter == 106 or letter == 121:
+            letter = 105
+        elif letter == 118 or letter == 119:
+            letter = 117
+        number[0] = (number[0] ^ letter) * <uint64_t>0x100000001B3
+    number[0] = (number[0] ^ 0xFF) * <uint64_t>0x100000001B3
+    return True
+
+
+def key_digests(images, rows, uint64_t seed, columns):
+    """Return digests, 64 bits each, of the values that images have in the columns of a unique index.
+
+    Args:
+        images: of which those of some rows have the same columns in the same order.
+        rows: the numbers of these rows, 32 bits each.
+        seed: stands for the index.
+        columns: of the index: the place of each in the images, and whether its texts are compared by a collation.
+
+    A row with a NULL in a column has none: nothing equals it. Returns None when it is not known of a text which others
+    are equal to it.
+    """
+    values = images.items
+    cdef Lists lists
+    cdef Texts texts
+    cdef const int32_t *chosen = <const int32_t *>numbers_of(rows, 4)
+    cdef int64_t count = len(rows)
+    cdef int64_t i, place
+    cdef size_t j
+    cdef uint64_t number
+    cdef bint is_known = True
+    cdef bint has_null
+    cdef bint fits = True
+    cdef vector[int64_t] places
+    cdef vector[uint64_t] found
+    cdef vector[char] folded
+    for where, is_folded in columns:
+        places.push_back(where)
+        folded.push_back(is_folded)
+    read_texts(values, &texts)
+    read_lists(images, len(values), &lists)
+    with nogil:
+        for i in range(count):
+            if not 0 <= chosen[i] < lists.count:
+                fits = False
+                break
+            number = seed
+            has_null = False
+            for j in range(places.size()):
+                place = lists.offsets[chosen[i]] + places[j]
+                if not lists.offsets[chosen[i]] <= place < lists.offsets[chosen[i] + 1]:
+                    fits = False
+                    break
+                if is_null(&texts.places, place):
+                    has_null = True
+                elif folded[j]:
+                    is_known = put_folded(&number, &texts, place) and is_known
+                else:
+                    number = mixed(number, &texts, place)
+            if not fits:
+                break
+            if not has_null:
+                found.push_back(spread(number))
+    if not fits:
+        raise ValueError("a column is not in the images")
+    if not is_known:
+        return None
+    return PyBytes_FromStringAndSize(<const char *>found.data(), found.size() * 8)
 
 
 # --- columns ---------------------------------------------------------------------------------------------------------

@@ -1,12 +1,11 @@
-"""DDL on a target: what its catalogue says of schemas, and the running of a statement."""
+"""DDL on a target: what its catalogue says of what a statement is about, and the running of it."""
 
 import hashlib
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import pymysql
 
-from ..protocol.canal.ddl import is_of_database
+from ..protocol.canal.ddl import classify, is_of_database
 from ..protocol.errors import TargetError
 from ..protocol.identifiers import quote_name
 from .database import reason
@@ -20,15 +19,25 @@ LONGEST_SHOWN: Final = 1000
 """Characters of a statement in an error."""
 
 
-def digest(cursor: "Cursor", schemas: Iterable[str]) -> str:
-    """Return a digest of what the catalogue says of schemas."""
+def digest(cursor: "Cursor", sql: str, schema: str) -> str:
+    """Return a digest of what the catalogue says of what a statement is about.
+
+    These are its tables, or the database that it creates or drops; where neither is known, all of the default
+    ``schema``.
+    """
+    statement = classify(sql, schema)
+    named: set[tuple[str, str]] = set(statement.tables)
+    named = named or {(it.schema, "") for it in statement.changes if it.schema is not None} or {(schema, "")}
     found = hashlib.sha256()
-    for schema in sorted(set(schemas)):
-        for table, columns in _CATALOGUE.items():
-            owner = "schema_name" if table == "schemata" else "table_schema"
+    for owner, table in sorted(named):
+        for catalogue, columns in _CATALOGUE.items():
+            if catalogue == "schemata":
+                where = "schema_name = %s AND %s = ''"
+            else:
+                where = "table_schema = %s AND table_name = %s" if table else "table_schema = %s AND %s = ''"
             cursor.execute(
-                f"SELECT {columns} FROM information_schema.{table} WHERE {owner} = %s ORDER BY {columns}",  # noqa: S608
-                (schema,),
+                f"SELECT {columns} FROM information_schema.{catalogue} WHERE {where} ORDER BY {columns}",  # noqa: S608
+                (owner, table),
             )
             found.update(repr(cursor.fetchall()).encode())
     return found.hexdigest()

@@ -10,7 +10,7 @@ special, a zero does not ask for a new number, and a date may be one that the ca
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
+from enum import Enum, IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,6 +51,17 @@ class Way(IntEnum):
     QUOTED = 3
     NUMBER = 4
     """As it is."""
+
+
+class Conflict(Enum):
+    """What is done where a row has the primary key, or values of another unique key, that a new one has."""
+
+    REPLACE = "replace"
+    """It is deleted."""
+    UPDATE = "update"
+    """It becomes the new one, without being deleted: rows of other tables may refer to it."""
+    FAIL = "fail"
+    """The statement fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +115,11 @@ class TargetColumn:
     full_type: str
     """As ``information_schema`` writes it."""
     is_generated: bool = False
+
+    @property
+    def has_text(self) -> bool:
+        """Whether its values are texts, which a collation compares."""
+        return self.data_type in _STRINGS
 
     @property
     def literal(self) -> Literal:
@@ -197,7 +213,12 @@ class TargetTable:
         """
         cursor.execute(_COLUMNS, name)
         columns = [
-            TargetColumn(_text(column), _text(data_type).lower(), _text(full_type).lower(), _is_generated(_text(extra)))
+            TargetColumn(
+                decode_text(column),
+                decode_text(data_type).lower(),
+                decode_text(full_type).lower(),
+                _is_generated(decode_text(extra)),
+            )
             for column, data_type, full_type, extra in cursor.fetchall()
         ]
         shown = ".".join(name)
@@ -207,7 +228,7 @@ class TargetTable:
                 f" {RESUMES}"
             )
         cursor.execute(_KEY, name)
-        key = [_text(column) for (column,) in cursor.fetchall()]
+        key = [decode_text(column) for (column,) in cursor.fetchall()]
         if needs_key and not key:
             raise TargetError(
                 f"{shown} on the target has no primary key, so that the rows of {source} cannot be found in it: give it"
@@ -216,33 +237,40 @@ class TargetTable:
         cursor.execute(_ENGINE, name)
         for (engine,) in cursor.fetchall():
             raise TargetError(
-                f"{shown} on the target has no transactions (engine {_text(engine)}): ALTER TABLE {shown} ENGINE=InnoDB"
+                f"{shown} on the target has no transactions (engine {decode_text(engine)}):"
+                f" ALTER TABLE {shown} ENGINE=InnoDB"
             )
         return cls(name, source, columns, key)
 
-    def replace(
-        self, images: pa.MapArray, keys: pa.ListArray, limit: int, rows: pa.Int32Array | None = None
+    def insert(
+        self,
+        images: pa.MapArray,
+        keys: pa.ListArray,
+        limit: int,
+        rows: pa.Int32Array | None = None,
+        *,
+        conflict: Conflict = Conflict.REPLACE,
     ) -> Iterator[Statement]:
-        """Give statements that make the rows as the images are, whatever was in their place.
+        """Give statements that make the rows as the images are.
 
         ``keys``: the texts of the source's key; ``limit``: bytes that the target takes in a statement; ``rows``: the
         numbers of those wanted, all when not given.
         """
-        for values, chosen in _by_columns(images, rows):
+        for values, chosen in by_columns(images, rows):
             self._check_columns(values)
             self._check_keys(values, keys, chosen)
             written = {name: it for name, it in values.items() if not self.columns[name].is_generated}
             error_values = self._with_error_values(written)
             if error_values is None:
-                yield from self._replace(written, limit, len(chosen), is_lenient=False)
+                yield from self._insert(written, limit, len(chosen), conflict)
                 continue
             for is_lenient, mask in ((False, pc.invert(error_values)), (True, error_values)):
                 some = {name: it.filter(mask) for name, it in written.items()}
-                yield from self._replace(some, limit, pc.sum(mask).as_py(), is_lenient=is_lenient)
+                yield from self._insert(some, limit, pc.sum(mask).as_py(), conflict, is_lenient=is_lenient)
 
     def delete(self, images: pa.MapArray, keys: pa.ListArray, rows: pa.Int32Array | None = None) -> Iterator[Statement]:
         """Give statements that delete the rows with the keys of these images, if they are there."""
-        for values, chosen in _by_columns(images, rows):
+        for values, chosen in by_columns(images, rows):
             self._check_keys(values, keys, chosen)
             parts = [values[column.name.lower()] for column in self.key]
             (column, *others) = self.key
@@ -259,15 +287,15 @@ class TargetTable:
                 yield from _statements(head, terms, ",", ")", (len(chosen), KEYS, STATEMENT))
 
     def insert_each(self, images: pa.MapArray, limit: int, rows: pa.Int32Array) -> Iterator[Statement]:
-        """Give statements that add the rows of a table without a key; ``limit`` as in `replace`."""
-        for values, chosen in _by_columns(images, rows):
+        """Give statements that add the rows of a table without a key; ``limit`` as in `insert`."""
+        for values, chosen in by_columns(images, rows):
             self._check_columns(values)
             written = {name: it for name, it in values.items() if not self.columns[name].is_generated}
-            yield from self._replace(written, limit, len(chosen), is_lenient=False)
+            yield from self._insert(written, limit, len(chosen), Conflict.FAIL)
 
     def update_each(self, before: pa.MapArray, after: pa.MapArray, rows: pa.Int32Array) -> Iterator[Statement]:
         """Give a statement for each row, which makes one row that is as before as it is after, by all columns."""
-        for (old, chosen), (new, _) in zip(_by_columns(before, rows), _by_columns(after, rows), strict=True):
+        for (old, chosen), (new, _) in zip(by_columns(before, rows), by_columns(after, rows), strict=True):
             written = {name: it for name, it in new.items() if not self.columns[name].is_generated}
             terms = [*self._assignments(written), Term(" WHERE "), *self._equalities(old)]
             head = f"UPDATE {quote_table(*self.name)} SET "  # noqa: S608
@@ -275,7 +303,7 @@ class TargetTable:
 
     def delete_each(self, images: pa.MapArray, rows: pa.Int32Array) -> Iterator[Statement]:
         """Give a statement for each row, which deletes one row that equals it in all columns."""
-        for values, chosen in _by_columns(images, rows):
+        for values, chosen in by_columns(images, rows):
             self._check_columns(values)
             head = f"DELETE FROM {quote_table(*self.name)} WHERE "  # noqa: S608
             yield from _statements(head, self._equalities(values), "", " LIMIT 1", _each(chosen))
@@ -283,15 +311,14 @@ class TargetTable:
     def upserts(self, images: pa.MapArray, limit: int, rows: pa.Int32Array) -> Iterator[tuple[int, Statement]]:
         """Give for each row, by its number, a statement that makes the row with its key as the image is.
 
-        Unlike that of `replace` it deletes nothing, which would delete or change rows of other tables that refer to it.
+        Unlike a REPLACE it deletes nothing, which would delete or change rows of other tables that refer to it.
         """
-        for values, chosen in _by_columns(images, rows):
+        for values, chosen in by_columns(images, rows):
             self._check_columns(values)
             written = {name: it for name, it in values.items() if not self.columns[name].is_generated}
             names = [quote_name(self.columns[name].name) for name in written]
             head = f"INSERT INTO {quote_table(*self.name)} ({','.join(names)}) VALUES "  # noqa: S608
-            tail = f" ON DUPLICATE KEY UPDATE {','.join(f'{name} = VALUES({name})' for name in names)}"
-            found = _statements(head, [*self._row(written), Term(")")], "", tail, _each(chosen))
+            found = _statements(head, [*self._row(written), Term(")")], "", _on_duplicate(names), _each(chosen))
             error_values = self._with_error_values(written)
             for number, statement in enumerate(found):
                 self._check_size(statement, limit)
@@ -300,7 +327,7 @@ class TargetTable:
 
     def updates(self, before: pa.MapArray, after: pa.MapArray, rows: pa.Int32Array) -> Iterator[tuple[int, Statement]]:
         """Give for each row, by its number, a statement that makes the row with the key before as it is after."""
-        for (old, chosen), (new, _) in zip(_by_columns(before, rows), _by_columns(after, rows), strict=True):
+        for (old, chosen), (new, _) in zip(by_columns(before, rows), by_columns(after, rows), strict=True):
             self._check_columns(new)
             written = {name: it for name, it in new.items() if not self.columns[name].is_generated}
             terms = [*self._assignments(written), Term(" WHERE "), *self._key_equalities(old)]
@@ -312,7 +339,7 @@ class TargetTable:
 
     def deletes(self, images: pa.MapArray, rows: pa.Int32Array) -> Iterator[tuple[int, Statement]]:
         """Give for each row, by its number, a statement that deletes the row with its key."""
-        for values, chosen in _by_columns(images, rows):
+        for values, chosen in by_columns(images, rows):
             head = f"DELETE FROM {quote_table(*self.name)} WHERE "  # noqa: S608
             found = _statements(head, self._key_equalities(values), "", "", _each(chosen))
             yield from zip(chosen.to_pylist(), found, strict=True)
@@ -348,11 +375,15 @@ class TargetTable:
                 terms += [Term(" AND " if terms else ""), *column.equality(it, "<=>")]
         return terms
 
-    def _replace(self, values: dict[str, Values], limit: int, count: int, *, is_lenient: bool) -> Iterator[Statement]:
-        names = ",".join(quote_name(self.columns[name].name) for name in values)
-        head = f"REPLACE INTO {quote_table(*self.name)} ({names}) VALUES "  # noqa: S608
+    def _insert(
+        self, values: dict[str, Values], limit: int, count: int, conflict: Conflict, *, is_lenient: bool = False
+    ) -> Iterator[Statement]:
+        names = [quote_name(self.columns[name].name) for name in values]
+        verb = "REPLACE" if conflict is Conflict.REPLACE else "INSERT"
+        head = f"{verb} INTO {quote_table(*self.name)} ({','.join(names)}) VALUES "
+        tail = _on_duplicate(names) if conflict is Conflict.UPDATE else ""
         limits = count, count, min(STATEMENT, limit)
-        for statement in _statements(head, [*self._row(values), Term(")")], ",", "", limits):
+        for statement in _statements(head, [*self._row(values), Term(")")], ",", tail, limits):
             self._check_size(statement, limit)
             yield replace(statement, is_lenient=is_lenient)
 
@@ -417,7 +448,7 @@ class TargetTable:
             )
 
 
-def _by_columns(images: pa.MapArray, rows: pa.Int32Array | None) -> Iterator[tuple[dict[str, Values], pa.Int32Array]]:
+def by_columns(images: pa.MapArray, rows: pa.Int32Array | None) -> Iterator[tuple[dict[str, Values], pa.Int32Array]]:
     """Turn images into columns, by name in lower case; give those apart that have other columns or another order.
 
     With each the numbers of its rows. The images of a table have the same names in the same order, unless a DDL came
@@ -451,6 +482,11 @@ def _statements(
         yield Statement(sql, rows)
 
 
+def _on_duplicate(names: Sequence[str]) -> str:
+    """Return what makes the row that is in the place of a new one like it; ``names``: of the columns, quoted."""
+    return f" ON DUPLICATE KEY UPDATE {','.join(f'{name} = VALUES({name})' for name in names)}"
+
+
 def _each(rows: pa.Int32Array) -> tuple[int, int, int]:
     """Return the limits of statements for one row each."""
     return len(rows), 1, STATEMENT
@@ -469,7 +505,7 @@ def _power_above(number: int) -> int:
     return 1 << number.bit_length()
 
 
-def _text(value: Any) -> str:
+def decode_text(value: Any) -> str:
     """Return a text of the catalogue: MySQL 8 and later give some as bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)
 

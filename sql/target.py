@@ -31,15 +31,13 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 MODES = ("ALLOW_INVALID_DATES", "NO_AUTO_VALUE_ON_ZERO", "NO_BACKSLASH_ESCAPES")
 """The sql_mode that the statements need; STRICT_ALL_TABLES with it, but for statements that it does not let pass."""
 
-_BUSY = frozenset(
-    {
-        ER.LOCK_DEADLOCK,
-        ER.LOCK_WAIT_TIMEOUT,
-        ER.CHECKREAD,
-        ER.OPTION_PREVENTS_STATEMENT,  # read only, as a server is while another one takes over
-    }
-)
+_CONFLICTS = frozenset({ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT, ER.CHECKREAD})
+_BUSY = _CONFLICTS | {ER.OPTION_PREVENTS_STATEMENT}  # read only, as a server is while another one takes over
 """Errors that a later try may not meet, besides those of the connection."""
+
+
+class DuplicateRowError(TargetError):
+    """A row that the source did not have is in the place of a new one."""
 
 
 class Target:
@@ -159,6 +157,11 @@ def is_passing(error: Exception) -> bool:
     return is_lost(error) or (bool(error.args) and error.args[0] in _BUSY)
 
 
+def is_conflict(error: Exception) -> bool:
+    """Whether a transaction has met locks of others, and may be run again in the same session."""
+    return bool(error.args) and error.args[0] in _CONFLICTS
+
+
 def set_modes(cursor: "Cursor", *, is_strict: bool) -> None:
     """Set what statements may do; ``is_strict``: a value that does not fit its column is an error."""
     cursor.execute("SET sql_mode = %s", (",".join(MODES + ("STRICT_ALL_TABLES",) * is_strict),))
@@ -181,7 +184,8 @@ def execute(
         except pymysql.MySQLError as error:
             if is_passing(error):
                 raise
-            raise TargetError(
+            is_in_the_way = error.args[0] == ER.DUP_ENTRY
+            raise (DuplicateRowError if is_in_the_way else TargetError)(
                 f"{'.'.join(table.name)} on the target refuses a change of {table.source}: {reason(error)}: make"
                 f" it equal to the table of the source. {RESUMES}"
             ) from error

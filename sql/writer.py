@@ -16,59 +16,45 @@ import pyarrow.compute as pc
 from ..protocol.canal.arrow import EnvelopeDecoder
 from ..protocol.errors import TargetError
 from ..protocol.identifiers import quote_table
-from .changes import last_of_keys
-from .statements import RESUMES, Statement, TargetTable
-from .target import execute
+from .changes import ends_of_keys
+from .statements import Conflict, Statement, TargetTable
+from .tables import KnownTable, Name, Tables
+from .target import execute, set_modes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pymysql.cursors import Cursor
     from typing_extensions import Buffer
 
-Name = tuple[str, str]
-"""Schema and name of a table."""
-
 
 class Writer:
-    """Writes changes over one session at a time. What it knows of the target's tables it asks once."""
+    """Writes changes over one session at a time."""
 
-    def __init__(
-        self, source: str = "", *, is_checked: bool = False, admit: "Callable[[Cursor, Name], None] | None" = None
-    ) -> None:
-        """``source``: what the tables are of, for errors.
+    def __init__(self, tables: Tables, *, is_checked: bool = False) -> None:
+        """``tables``: of the target.
 
-        ``is_checked``: the session counts the rows that a statement finds, and a change has to find its row. Triggers
-        of the target are refused, and its foreign keys act. ``admit`` is called when a table is first written to.
+        ``is_checked``: the session counts the rows that a statement finds, and a change has to find its row.
         """
-        self._source = source
+        self._tables = tables
         self._is_checked = is_checked
-        self._admit = admit
         self._decoder = EnvelopeDecoder(split_keys=False)
-        self._tables: dict[Name, TargetTable] = {}
-        self._related: dict[Name, bool] = {}
 
-    @property
-    def is_known(self) -> bool:
-        """Whether it knows something of tables, which may have been altered since."""
-        return bool(self._tables)
-
-    def forget(self) -> None:
-        """Forget what it knows of tables: they may have been altered."""
-        self._tables.clear()
-        self._related.clear()
-
-    def write(self, cursor: "Cursor", changes: pa.RecordBatch, data: "Buffer", packet: int) -> None:
+    def write(
+        self, cursor: "Cursor", changes: pa.RecordBatch, data: "Buffer", packet: int, *, is_safe: bool = True
+    ) -> None:
         """Write changes, as `EnvelopeDecoder` decodes them from ``data``; ``packet``: bytes that a statement may have.
+
+        ``is_safe``: the target may have some of these changes, or later ones, already. Else it is as the source was
+        before them, and a row in the place of a new one is an error.
 
         Raises TargetError, and what a later try may not meet.
         """
         related: list[Name] = []
-        for name, rows in _by_table(changes):
+        for name, rows in by_table(changes):
             some = changes.take(rows)
             has_key = some["_key"].null_count == 0
-            table = self._table(cursor, name, needs_key=has_key)
-            if has_key and self._related[name]:
+            known = self._tables.get(cursor, name, needs_key=has_key)
+            table = known.table
+            if has_key and known.related:
                 if some["_op"][0].as_py() == "READ":
                     raise TargetError(
                         f"{'.'.join(name)} on the target has foreign keys with ON DELETE or ON UPDATE, or is connected"
@@ -77,8 +63,10 @@ class Writer:
                         " a position"
                     )
                 related.append(name)
-            elif has_key:
+            elif has_key and (is_safe or some["_op"][0].as_py() == "READ"):
                 self._write_by_key(cursor, table, some, packet)
+            elif has_key:
+                self._merge_by_key(cursor, known, some, packet)
             else:
                 self._write_by_columns(cursor, table, some, packet)
         if related:
@@ -86,31 +74,47 @@ class Writer:
             self._write_in_order(cursor, related, self._decoder.decode(data), packet)
             cursor.execute("SET foreign_key_checks = 0")
 
+    def restore(self, cursor: "Cursor") -> None:
+        """Set up a session again in which `write` has failed."""
+        set_modes(cursor, is_strict=True)
+        cursor.execute("SET foreign_key_checks = 0")
+
     def empty(self, cursor: "Cursor", name: Name) -> None:
         """Delete the rows of a table, once it is admitted. Raises as `write`."""
-        self._table(cursor, name, needs_key=False)
+        self._tables.get(cursor, name, needs_key=False)
         cursor.execute(f"DELETE FROM {quote_table(*name)}")  # noqa: S608
 
-    def _table(self, cursor: "Cursor", name: Name, *, needs_key: bool) -> TargetTable:
-        if name not in self._tables:
-            shown = ".".join(name)
-            source = f"{shown} of {self._source}" if self._source else shown
-            table = TargetTable.load(cursor, name, source, needs_key=needs_key)
-            self._related[name] = self._is_checked and _check_relations(cursor, name)
-            if self._admit is not None:
-                self._admit(cursor, name)
-            self._tables[name] = table
-        return self._tables[name]
-
     def _write_by_key(self, cursor: "Cursor", table: TargetTable, changes: pa.RecordBatch, packet: int) -> None:
-        """Make each row as its last change leaves it."""
-        last = last_of_keys(changes["_schema"], changes["_table"], changes["_key"])
-        changes = changes if last is None else changes.take(last)
+        """Make each row as its last change leaves it, whatever is in its place."""
+        ends = ends_of_keys(changes["_schema"], changes["_table"], changes["_key"])
+        changes = changes if ends is None else changes.take(ends[1])
         deleted = pc.equal(changes["_op"], "DELETE")
         rows = pc.indices_nonzero(deleted).cast(pa.int32())
         execute(cursor, table, table.delete(changes["before"], changes["_key"], rows))
         rows = pc.indices_nonzero(pc.invert(deleted)).cast(pa.int32())
-        execute(cursor, table, table.replace(changes["after"], changes["_key"], packet, rows))
+        execute(cursor, table, table.insert(changes["after"], changes["_key"], packet, rows))
+
+    def _merge_by_key(self, cursor: "Cursor", known: KnownTable, changes: pa.RecordBatch, packet: int) -> None:
+        """Do the same where each row is as its first change has found it: all deletes come first, then all inserts.
+
+        A row is deleted and inserted again if its values move in a unique index, for another one may take them or have
+        them. All others are changed where they are. Rows in the place of inserted ones are an error.
+        """
+        table, keys = known.table, changes["_key"]
+        ends = ends_of_keys(changes["_schema"], changes["_table"], keys)
+        first, last = ends or (_numbers(len(keys)), _numbers(len(keys)))
+        was = pc.not_equal(changes["_op"].take(first), "INSERT")
+        is_ = pc.not_equal(changes["_op"].take(last), "DELETE")
+        both = pc.and_(was, is_)
+        old, new = first.filter(both), last.filter(both)
+        stays = known.keeps_unique(changes["before"].take(old), changes["after"].take(new))
+        moves = pc.invert(stays)
+        deleted = pa.concat_arrays([first.filter(pc.and_not(was, is_)), old.filter(moves)]).cast(pa.int32())
+        inserted = pa.concat_arrays([last.filter(pc.and_not(is_, was)), new.filter(moves)]).cast(pa.int32())
+        kept = new.filter(stays).cast(pa.int32())
+        execute(cursor, table, table.delete(changes["before"], keys, deleted))
+        execute(cursor, table, table.insert(changes["after"], keys, packet, kept, conflict=Conflict.UPDATE))
+        execute(cursor, table, table.insert(changes["after"], keys, packet, inserted, conflict=Conflict.FAIL))
 
     def _write_by_columns(self, cursor: "Cursor", table: TargetTable, changes: pa.RecordBatch, packet: int) -> None:
         """Repeat the changes in their order, each on one of the rows that are equal."""
@@ -129,10 +133,10 @@ class Writer:
         A row that was changed by a cascade of the target meanwhile may have its new key already.
         """
         found: dict[int, tuple[TargetTable, list[Statement]]] = {}
-        for name, rows in _by_table(changes):
+        for name, rows in by_table(changes):
             if name not in names:
                 continue
-            table = self._tables[name]
+            table = self._tables.get(cursor, name, needs_key=True).table
             operations = changes["_op"].take(rows)
             inserted, updated, deleted = (
                 rows.filter(pc.equal(operations, it)) for it in ("INSERT", "UPDATE", "DELETE")
@@ -151,7 +155,7 @@ class Writer:
                     break
 
 
-def _by_table(changes: pa.RecordBatch) -> Iterator[tuple[Name, pa.Int32Array]]:
+def by_table(changes: pa.RecordBatch) -> Iterator[tuple[Name, pa.Int32Array]]:
     """Give the numbers of the rows of each table."""
     schemas, tables = (changes[name].dictionary_encode() for name in ("_schema", "_table"))
     numbers = pc.add(pc.multiply(schemas.indices, len(tables.dictionary)), tables.indices)
@@ -170,35 +174,6 @@ def _runs(operations: pa.StringArray) -> Iterator[tuple[str, pa.Int32Array]]:
         begin = end
 
 
-def _check_relations(cursor: "Cursor", name: Name) -> bool:
-    """Whether foreign keys connect it with one that changes rows. Raises TargetError when it has triggers."""
-    cursor.execute(_TRIGGERS, name)
-    for (trigger,) in cursor.fetchall():
-        raise TargetError(
-            f"{'.'.join(name)} on the target has the trigger {trigger}, which would repeat what the source's triggers"
-            f" have done already: drop it there. {RESUMES}"
-        )
-    connected, seen = [name], {name}
-    for table in connected:
-        cursor.execute(_FOREIGN_KEYS, (*table, *table))
-        for schema, own, referenced_schema, referenced, changes_rows in cursor.fetchall():
-            if changes_rows:
-                return True
-            for it in ((schema, own), (referenced_schema, referenced)):
-                if it not in seen:
-                    seen.add(it)
-                    connected.append(it)
-    return False
-
-
-_TRIGGERS = (
-    "SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = %s AND event_object_table = %s"
-    " LIMIT 1"
-)
-_ACTIONS = "('CASCADE', 'SET NULL', 'SET DEFAULT')"
-_FOREIGN_KEYS = (
-    "SELECT constraint_schema, table_name, unique_constraint_schema, referenced_table_name,"  # noqa: S608
-    f" delete_rule IN {_ACTIONS} OR update_rule IN {_ACTIONS} FROM information_schema.referential_constraints"
-    " WHERE constraint_schema = %s AND table_name = %s"
-    " OR unique_constraint_schema = %s AND referenced_table_name = %s"
-)
+def _numbers(count: int) -> pa.Int64Array:
+    """Return 0, 1, 2 and so on."""
+    return pa.array(range(count), pa.int64())

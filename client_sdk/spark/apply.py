@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...protocol.errors import TargetError
-from ...sql.changes import is_ascending, last_of_keys
+from ...sql.changes import ends_of_keys, is_ascending
 from ...sql.statements import TargetTable
 from ...sql.target import ROWS, SIZE, Target, execute
 from .progress import Place, Run
@@ -94,7 +94,7 @@ class Applier:
         for table, rows in self._by_table(cursor, some, is_delete):
             execute(cursor, table, table.delete(some["before"], some["_key"], rows))
         for table, rows in self._by_table(cursor, some, pc.invert(is_delete)):
-            execute(cursor, table, table.replace(some["after"], some["_key"], self._target.packet, rows))
+            execute(cursor, table, table.insert(some["after"], some["_key"], self._target.packet, rows))
         place = _place(some, -1)
         self._run.advance(cursor, [bucket for bucket, at in places.items() if at < place], batch, place)
         return some.num_rows, some.num_rows == left.num_rows
@@ -136,8 +136,8 @@ def last_changes(changes: pa.Table) -> pa.RecordBatch:
     places = pa.table([found["_pos"].field(name) for name in Place._fields], names=Place._fields)
     if not is_ascending(*(column.cast(pa.int64()).chunk(0) for column in places.columns)):
         found = found.take(pc.sort_indices(places, sort_keys=[(name, "ascending") for name in Place._fields]))
-    last = last_of_keys(found["_schema"], found["_table"], found["_key"])
-    return found if last is None else found.take(last)
+    ends = ends_of_keys(found["_schema"], found["_table"], found["_key"])
+    return found if ends is None else found.take(ends[1])
 
 
 def _left(changes: pa.RecordBatch, places: Mapping[int, Place]) -> pa.RecordBatch:

@@ -238,7 +238,7 @@ def _write(
         if now != before:
             raise _taken_over(run.job)
         if rows is not None:
-            execute(cursor, table, table.replace(rows.column("after"), rows.column("_key"), target.packet))
+            execute(cursor, table, table.insert(rows.column("after"), rows.column("_key"), target.packet))
         run.advance(cursor, after)
 
     target.transact(work)

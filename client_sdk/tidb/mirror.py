@@ -27,6 +27,7 @@ from ...protocol.identifiers import quote_name
 from ...sql.database import Database
 from ...sql.definitions import define, digest
 from ...sql.progress import create_tables
+from ...sql.tables import Tables
 from ...sql.target import RETRY, ROWS, SIZE, Target
 from ...sql.writer import Writer
 from .message import Message, batch_of
@@ -90,7 +91,8 @@ class TiDBMirror:
         self._source = source
         self._name = table
         self._table = f"{quote_name(schema)}.{quote_name(table)}"
-        self._writer = Writer(source)
+        self._tables = Tables(source)
+        self._writer = Writer(self._tables)
         self._decoder = EnvelopeDecoder()
 
     def close(self) -> None:
@@ -134,7 +136,7 @@ class TiDBMirror:
         begun = time.monotonic()
         data = batch_of(messages).data
         changes = self._decoder.decode(data)
-        is_known = self._writer.is_known
+        is_known = bool(self._tables)
 
         def work(cursor: "Cursor") -> int:
             done = self._checkpoint(cursor).commit_ts
@@ -150,7 +152,7 @@ class TiDBMirror:
         except TargetError:
             if not is_known:
                 raise
-            self._writer.forget()  # somebody may have altered them
+            self._tables.forget()  # somebody may have altered them
             count = self.target.transact(work)
         self._note(count, messages[-1])
         is_slow = time.monotonic() - begun > SECONDS
@@ -161,7 +163,7 @@ class TiDBMirror:
     def _apply_statement(self, message: Message) -> bool:
         """Run a DDL, and say whether that was not done before; see the head of the module."""
         (change,) = message.changes()
-        self._writer.forget()
+        self._tables.forget()
         schema, commit_ts = change.ddl_schema, message.commit_ts
 
         def note(cursor: "Cursor") -> bool:
@@ -169,12 +171,12 @@ class TiDBMirror:
             if found.commit_ts < commit_ts and found.ddl_commit_ts != commit_ts:
                 cursor.execute(
                     f"UPDATE {self._table} SET ddl_commit_ts = %s, ddl_before = %s WHERE job = %s",  # noqa: S608
-                    (commit_ts, digest(cursor, [schema]), self._job),
+                    (commit_ts, digest(cursor, change.sql, schema), self._job),
                 )
             return found.commit_ts < commit_ts
 
         def run(cursor: "Cursor") -> None:
-            if self._checkpoint(cursor).ddl_before == digest(cursor, [schema]):
+            if self._checkpoint(cursor).ddl_before == digest(cursor, change.sql, schema):
                 define(cursor, schema, change.sql, self._source)
 
         def finish(cursor: "Cursor") -> None:

@@ -73,6 +73,11 @@ def is_of_database(sql: str) -> bool:
     return any(change.schema is not None and change.table is None for change in classify(sql, "").changes)
 
 
+def creates_database(sql: str) -> bool:
+    """Whether a statement creates a database."""
+    return is_of_database(sql) and _Reader(sql, "").peek() == "CREATE"
+
+
 class _Reader:
     """Reads tokens forward, one ahead; only as much text is looked at as is asked for."""
 

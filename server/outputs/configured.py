@@ -132,11 +132,16 @@ def _check_filter(output: Output, instance: InstanceConfig) -> None:
     """Raise ConfigError when the output would not be served with its filter."""
     try:
         if instance.shared_filter:
-            TableFilter(output.settings.filter)
+            found = TableFilter(output.settings.filter)
         else:
-            instance.table_filter().narrow(output.settings.filter)
+            found = instance.table_filter().narrow(output.settings.filter, is_whole=True)
     except FilterError as error:
         raise ConfigError(f"{PREFIX}{output.name}.filter: {error}") from None
+    if missing := [".".join(it) for it in output.settings.needed if not found.accepts(*it)]:
+        raise ConfigError(
+            f"{output}: the filters of the destination and of the output leave out {', '.join(missing)}, which it"
+            " needs: add it to canal.instance.filter.regex, and to the output's filter if that has one"
+        )
 
 
 def _usable(found: Mapping[str, Property], folder: Path) -> OutputSettings:

@@ -80,6 +80,11 @@ class OutputSettings(Settings):
     lists what the output skipped, and why."""
 
     @property
+    def needed(self) -> tuple[tuple[str, str], ...]:
+        """Tables, by schema and name, that its filter and that of the destination have to let through."""
+        return ()
+
+    @property
     def begin(self) -> str | Selection:
         """Where a new client begins, as `EmbeddedServer.subscribe` takes it."""
         return self.start

@@ -1,120 +1,26 @@
 """What an output of type mysql does on a real target: its place, former owners, DDL, and tables of all sorts."""
 
-import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from sluice.instance.sources.api import framed
-from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
+from sluice.protocol.canal.entry_pb2 import Entry, EventType
 from sluice.protocol.errors import RefusedError, TargetError
-from sluice.server.outputs.mysql.settings import MysqlSettings
-from sluice.server.outputs.mysql.target import MysqlTarget
-from sluice.server.outputs.settings import Output
-from sluice.server.outputs.target import DeliveryError, Place, Prepared, RejectedError, SplitError
-from sluice.sql.database import Database as Account
-from sluice.store.batch import Batch
+from sluice.server.outputs.target import DeliveryError, RejectedError, SplitError
 from tests.conftest import Database
+from tests.integration.mysql_copy import BEGIN, END, Copy, Row, copy_of, place
 from tests.servers import Server
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.extended
 
-Row = Mapping[str, object]
-BEGIN, END = Entry(entryType=EntryType.TRANSACTIONBEGIN), Entry(entryType=EntryType.TRANSACTIONEND)
-_numbers = itertools.count(1)
-
-
-class Copy:
-    """A schema on a target, and an output to it."""
-
-    def __init__(self, server: Server, schema: str, progress: str, **settings: Any) -> None:
-        self.server, self.schema, self.progress = server, schema, progress
-        self.settings = {"start": "earliest"} | settings
-        self.memory = ""
-
-    def target(self, **settings: Any) -> MysqlTarget:
-        server = self.server
-        found = MysqlSettings(
-            client_id=7,
-            url=f"mysql://{server.user}@{server.host}:{server.port}/",
-            password=server.password,  # type: ignore[arg-type]
-            progress=self.progress,
-            **self.settings | settings,
-        )
-        output = Output("shop", "copy", found, shared=False, time_zone="UTC")
-        return MysqlTarget(output, Account(server.host, server.port, server.user, server.password))
-
-    @contextmanager
-    def opened(self, epoch: int = 1, **settings: Any) -> Iterator[MysqlTarget]:
-        target = self.target(**settings)
-        target.open(self.memory, "", epoch)
-        try:
-            yield target
-        finally:
-            target.close()
-
-    def send(self, target: MysqlTarget, *entries: Entry, end: int, n: int = 0, snapshot: int = 0) -> None:
-        """Send entries as a batch, which ends at the n-th event of the transaction at an offset."""
-        prepared = self.prepare(target, *entries, snapshot=snapshot)
-        target.send([prepared], place(end, n))
-        self.memory = target.memory_after(prepared)
-
-    def prepare(self, target: MysqlTarget, *entries: Entry, snapshot: int = 0) -> Prepared:
-        data = framed(entries)
-        position = place(0).position
-        return target.prepare(
-            Batch(1, [memoryview(data)], position, position, len(entries), 1, len(data), 0, snapshot=snapshot)
-        )
-
-    def change(self, table: str, before: Row | None, after: Row | None, key: Sequence[str] = ("id",)) -> Entry:
-        kind = EventType.INSERT if before is None else EventType.DELETE if after is None else EventType.UPDATE
-        found = Entry(entryType=EntryType.ROWDATA)
-        found.header.schemaName, found.header.tableName, found.header.eventType = self.schema, table, kind
-        change = RowChange(eventType=kind)
-        row = change.rowDatas.add()
-        for columns, image in ((row.beforeColumns, before), (row.afterColumns, after)):
-            for number, (name, value) in enumerate((image or {}).items()):
-                column = columns.add(index=number, sqlType=4, name=name, isKey=name in key, mysqlType="int")
-                column.updated = before is None or before[name] != value
-                column.isNull = value is None
-                column.value = "" if value is None else str(value)
-        found.storeValue = change.SerializeToString()
-        return found
-
-    def read(self, table: str, *rows: Row) -> Entry:
-        """Rows of a snapshot."""
-        found = self.change(table, None, rows[0])
-        found.header.props.add(key="sluice.snapshot", value="1")
-        return found
-
-    def ddl(self, sql: str, kind: "EventType.ValueType" = EventType.ALTER, table: str = "t") -> Entry:
-        found = Entry(entryType=EntryType.ROWDATA)
-        found.header.schemaName, found.header.tableName, found.header.eventType = self.schema, table, kind
-        change = RowChange(eventType=kind, isDdl=True, sql=sql, ddlSchemaName=self.schema)
-        found.storeValue = change.SerializeToString()
-        return found
-
-    def create(self, definition: str, table: str = "t") -> None:
-        self.server.query(f"CREATE TABLE {self.schema}.{table} ({definition})")
-
-    def rows(self, table: str = "t") -> list[tuple[Any, ...]]:
-        return sorted(self.server.query(f"SELECT * FROM {self.schema}.{table}"), key=repr)
-
-
-def place(begin: int, n: int = 0) -> Place:
-    return Place(f"source/binlog.000001@1:{begin}:{n}", "")
-
 
 @pytest.fixture
 def copy(server: Server, database: Database) -> Iterator[Copy]:
     """A schema on each server, and an output that resumes there."""
-    progress = f"progress_{next(_numbers)}"
-    yield Copy(server, database(server), progress)
-    server.query(f"DROP DATABASE IF EXISTS {progress}")
+    with copy_of(server, database(server)) as found:
+        yield found
 
 
 def test_changes_are_merged_by_key_and_their_place_is_kept_with_them(copy: Copy) -> None:
@@ -143,13 +49,13 @@ def test_the_number_of_the_place_is_kept_by_which_a_restored_target_is_noticed(c
 
 def test_an_output_with_the_longest_name_keeps_its_place(copy: Copy) -> None:
     target = copy.target()
-    target._job = f"{'d' * 200}/{'o' * 64}"
+    target._progress.job = f"{'d' * 200}/{'o' * 64}"
     target.open("", "", 1)
     try:
         target.send([copy.prepare(target, BEGIN, END)], place(100))
     finally:
         target.close()
-    assert copy.server.query(f"SELECT job FROM {copy.progress}.sluice_output") == [(target._job,)]
+    assert copy.server.query(f"SELECT job FROM {copy.progress}.sluice_output") == [(target._progress.job,)]
 
 
 def test_a_part_of_a_transaction_is_seen_only_when_it_ends(copy: Copy) -> None:
@@ -235,6 +141,26 @@ def test_a_trigger_on_the_target_stops_the_output(copy: Copy) -> None:
         copy.send(target, BEGIN, copy.change("t", None, {"id": 1}), END, end=100)
 
 
+def test_what_acts_on_the_target_is_noticed_when_it_is_added(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice.sql.tables.LOOK", 0.0)
+    monkeypatch.setattr("sluice.sql.tables.SHARE", 1e9)
+    for table, columns in ("parent", "id INT PRIMARY KEY"), ("child", "id INT PRIMARY KEY, p INT"):
+        copy.create(columns, table)
+    parent, child = {"id": 1}, {"id": 1, "p": 1}
+    key = f"FOREIGN KEY (p) REFERENCES {copy.schema}.parent (id) ON DELETE CASCADE"
+    with copy.opened() as target:
+        rows = copy.change("parent", None, parent), copy.change("child", None, child)
+        copy.send(target, BEGIN, *rows, END, end=100)
+        copy.server.query(f"ALTER TABLE {copy.schema}.child ADD {key}")
+        copy.send(target, BEGIN, copy.change("parent", parent, None), END, end=200)
+        assert copy.rows("child") == []
+        copy.server.query(
+            f"CREATE TRIGGER {copy.schema}.x BEFORE INSERT ON {copy.schema}.child FOR EACH ROW SET @a = 1"
+        )
+        with pytest.raises(RejectedError, match="has the trigger x"):
+            copy.send(target, BEGIN, *rows, END, end=300)
+
+
 def test_a_check_says_whether_the_target_takes_changes(copy: Copy) -> None:
     assert "takes changes, each once" in copy.target().examine()
     with copy.server.variable("read_only", 1), pytest.raises(TargetError, match="is read-only: SET GLOBAL read_only"):
@@ -288,11 +214,19 @@ def test_a_database_that_the_target_has_is_never_dropped(copy: Copy) -> None:
         assert copy.prepare(target, copy.ddl("CREATE DATABASE other", EventType.QUERY, "")).is_alone
 
 
+def test_a_database_that_the_target_has_is_not_created_again(copy: Copy) -> None:
+    copy.create("id INT PRIMARY KEY")
+    statement = copy.ddl(f"/* the shop */ CREATE DATABASE {copy.schema}", EventType.QUERY, "")
+    with copy.opened(ddl="apply") as target:
+        copy.send(target, statement, end=100)
+    assert copy.target().open(copy.memory, "", 2) == place(100)
+
+
 def interrupt(copy: Copy, entry: Entry, monkeypatch: pytest.MonkeyPatch, *, is_done: bool) -> None:
     """Begin a DDL, and lose the target before or after it was done."""
     with copy.opened(ddl="apply") as target, monkeypatch.context() as patch:
         if is_done:
-            patch.setattr(target, "_move", lambda *_: target.abandon())
+            patch.setattr(target._progress, "move", lambda *_: target.abandon())
         else:
             patch.setattr("sluice.server.outputs.mysql.target.define", lambda *_: target.abandon())
         with pytest.raises(DeliveryError):
@@ -304,6 +238,19 @@ def test_a_ddl_that_was_interrupted_is_done_once(copy: Copy, monkeypatch: pytest
     copy.create("id INT PRIMARY KEY")
     statement = copy.ddl("ALTER TABLE t ADD v INT")
     interrupt(copy, statement, monkeypatch, is_done=is_done)
+    with copy.opened(2, ddl="apply") as target:
+        copy.send(target, statement, end=100)
+        copy.send(target, BEGIN, copy.change("t", None, {"id": 1, "v": 1}), END, end=200)
+    assert copy.rows() == [(1, 1)]
+
+
+def test_another_change_of_the_schema_does_not_let_a_ddl_count_as_done(
+    copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy.create("id INT PRIMARY KEY")
+    statement = copy.ddl("ALTER TABLE t ADD v INT")
+    interrupt(copy, statement, monkeypatch, is_done=False)
+    copy.create("id INT PRIMARY KEY", "other")
     with copy.opened(2, ddl="apply") as target:
         copy.send(target, statement, end=100)
         copy.send(target, BEGIN, copy.change("t", None, {"id": 1, "v": 1}), END, end=200)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.instance.sources.mysql.query import Query, Status
-from sluice.protocol.canal.ddl import Change, Statement, classify, event_type_of, is_of_database
+from sluice.protocol.canal.ddl import Change, Statement, classify, creates_database, event_type_of, is_of_database
 from sluice.protocol.canal.tags import EventType
 from sluice.protocol.lexer import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 
@@ -76,6 +76,20 @@ def test_a_ddl_has_one_type(sql: str, kind: EventType) -> None:
 )
 def test_what_creates_or_drops_a_database_is_known(sql: str, *, expected: bool) -> None:
     assert is_of_database(sql) is expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("CREATE DATABASE a", True),
+        ("/* for the shop */ create schema if not exists a", True),
+        ("-- the shop\nCREATE DATABASE a", True),
+        ("DROP DATABASE a", False),
+        ("CREATE TABLE a.b (c INT)", False),
+    ],
+)
+def test_a_statement_that_creates_a_database_is_known_by_its_first_word(sql: str, *, expected: bool) -> None:
+    assert creates_database(sql) is expected
 
 
 @pytest.mark.parametrize(

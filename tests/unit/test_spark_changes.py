@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from sluice.sql.changes import (
     UnfitError,
     buckets,
+    ends_of_keys,
     is_ascending,
+    key_digests,
     kinds,
-    last_of_keys,
     statements,
 )
 from sluice.sql.statements import Way
@@ -37,13 +38,16 @@ def numbers(*values: int) -> pa.Int32Array:
 
 
 @given(CHANGES)
-def test_the_last_row_of_each_key_is_found(changes: list[Change]) -> None:
-    last = {(schema, table, str(key)): number for number, (schema, table, key) in enumerate(changes)}
-    found = last_of_keys(*columns(changes))
+def test_the_first_and_the_last_row_of_each_key_are_found(changes: list[Change]) -> None:
+    names = [(schema, table, str(key)) for schema, table, key in changes]
+    last = {name: number for number, name in enumerate(names)}
+    found = ends_of_keys(*columns(changes))
     if found is None:
         assert len(last) == len(changes)
     else:
-        assert found.to_pylist() == sorted(last.values())
+        first, ends = (it.to_pylist() for it in found)
+        assert ends == sorted(last.values())
+        assert first == [names.index(names[number]) for number in ends]
         assert len(last) < len(changes)
 
 
@@ -61,6 +65,35 @@ def test_keys_are_spread_over_all_buckets() -> None:
     found = buckets(*columns([("shop", "orders", [str(number)]) for number in range(64_000)]), 64).value_counts()
     assert len(found) == 64
     assert all(800 < count < 1200 for count in found.field("counts").to_pylist())
+
+
+def digests(*texts: str | None, is_text: bool = True) -> bytes | None:
+    """Of one column of a unique index, in as many rows."""
+    images = pa.array([[("x", "1"), ("u", text)] for text in texts], pa.map_(pa.string(), pa.string()))
+    return key_digests(images, numbers(*range(len(texts))), 7, [(1, is_text)])
+
+
+@pytest.mark.parametrize(("one", "other"), [("a", "A"), ("a", "a  "), ("jolly", "IOLLI"), ("vw", "UU")])
+def test_texts_that_a_collation_may_take_for_equal_have_equal_digests(one: str, other: str) -> None:
+    assert digests(one) == digests(other)
+    assert digests(one, is_text=False) != digests(other, is_text=False)
+
+
+@pytest.mark.parametrize("text", ["é", "a\tb", "\x7f", "€"])
+def test_what_equals_a_text_beyond_ascii_is_not_known(text: str) -> None:
+    assert digests("a", text) is None
+    assert digests("a", text, is_text=False) is not None
+
+
+def test_a_row_with_null_in_a_unique_index_has_no_digest() -> None:
+    assert digests(None, "a", None) == digests("a")
+    assert digests("a", "b") != digests("b", "a")
+
+
+def test_a_column_beyond_the_images_is_an_error() -> None:
+    images = pa.array([[("u", "a")]], pa.map_(pa.string(), pa.string()))
+    with pytest.raises(ValueError, match="not in the images"):
+        key_digests(images, numbers(0), 7, [(1, False)])
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 1))))
@@ -137,4 +170,4 @@ def test_arrays_that_point_beyond_their_data_are_refused() -> None:
         with pytest.raises(ValueError, match="not of the array"):
             statements(b"", [(b"", pa.array(["a", "b"]), places, int(Way.NUMBER), 0)], b"", b"", 1, 1, 9)
     with pytest.raises(ValueError, match="different lengths"):
-        last_of_keys(pa.array(["a"]), pa.array(["a", "b"]), pa.array([["1"]]))
+        ends_of_keys(pa.array(["a"]), pa.array(["a", "b"]), pa.array([["1"]]))

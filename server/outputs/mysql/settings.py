@@ -29,6 +29,14 @@ class Existing(StrEnum):
     REPLACE = "replace"
 
 
+class SafeMode(StrEnum):
+    """Whether changes are written so that rows which are there already do no harm."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
 class MysqlSettings(OutputSettings):
     """The configuration of an output to MySQL or MariaDB."""
 
@@ -55,6 +63,27 @@ class MysqlSettings(OutputSettings):
     ddl: OnDdl = setting("sluice.output.<name>.ddl", OnDdl.REFUSE)
     """What to do with a DDL statement. `refuse` stops before it, so that you can decide. `ignore` leaves it out.
     `apply` runs it on the target."""
+
+    workers: int = setting("sluice.output.<name>.workers", 16, ge=1, le=64)
+    """Number of sessions that apply transactions at the same time, beside the one that keeps the place. With 1,
+    transactions that follow one another are joined to one on the target."""
+    preserve_order: bool = setting("sluice.output.<name>.preserveOrder", default=True)
+    """Whether transactions are committed in the order of the source, so that the target is always as the source was at
+    one moment. If not, only those that change the same rows are."""
+    safe_mode: SafeMode = setting("sluice.output.<name>.safeMode", SafeMode.AUTO)
+    """What to do if the target already has a row with a key of a new one. `always` replaces it. `never` stops the
+    output. `auto` replaces it, and expects such rows for 5 minutes after rows of a snapshot, and after a start without
+    a place on the target. While it expects none, it writes tables with several unique keys faster."""
+
+    channel: int | None = setting("sluice.output.<name>.channel", None, ge=1, lt=1 << 31)
+    """For databases that feed each other: all outputs between them have the same number here. An output leaves out what
+    another one of its channel has applied, and what its target has written by itself. The destination has to have the
+    table `retl._drainer_repl_mark`."""
+
+    @property
+    def needed(self) -> tuple[tuple[str, str], ...]:
+        """See `OutputSettings.needed`."""
+        return () if self.channel is None else (("retl", "_drainer_repl_mark"),)
 
     @property
     def begin(self) -> str | Selection:

@@ -399,3 +399,21 @@ def test_an_output_knows_when_its_destination_delivers_other_changes(conf: Conf)
         shapes.append(output.shape)
     plain, filtered, flushed = shapes
     assert plain == flushed != filtered
+
+
+@pytest.mark.parametrize("regex", ["shop\\\\..*,retl\\\\..*", ""])
+def test_an_output_with_a_channel_is_usable_with_the_table_of_marks(conf: Conf, regex: str) -> None:
+    conf.write("canal.destinations = shop\n", with_channel(regex))
+    assert [it.mistake for it in conf.read().outputs("shop")] == [""]
+
+
+@pytest.mark.parametrize(("regex", "own"), [("shop\\\\..*", ""), ("", "sluice.output.copy.filter = shop\\\\..*\n")])
+def test_an_output_with_a_channel_is_refused_without_the_table_of_marks(conf: Conf, regex: str, own: str) -> None:
+    conf.write("canal.destinations = shop\n", with_channel(regex) + own)
+    with pytest.raises(ConfigError, match=r"leave out retl\._drainer_repl_mark, which it needs"):
+        conf.read().outputs("shop")
+
+
+def with_channel(regex: str) -> str:
+    own = "sluice.outputs = copy\nsluice.output.copy.type = mysql\nsluice.output.copy.url = mysql://writer@db/\n"
+    return f"{own}sluice.output.copy.channel = 7\ncanal.instance.filter.regex = {regex}\n"

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from ..protocol.content import Content
 from ..protocol.cut import Before
 from ..protocol.errors import BadPositionError, FilterError, SluiceError, StaleSessionError
+from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from .admission import Admission
 from .allowance import UNLIMITED, Limits
@@ -144,6 +145,18 @@ class Cursors:
         """Say where the stream of an empty ring begins, and what was executed before; None for what is not known."""
         self.track.open(position, gtids)
         self._shared.followed.next = 0  # there are places to be named
+
+    def join_member(self, name: str, start: Position, gtids: GtidSet | None) -> None:
+        """Say where a member begins that joins a merged stream, before its first slot is put.
+
+        From here on the cursors have that place: whoever begins at one of them begins there in the member. It is to be
+        stored before a client is given anything of the member, or it would begin later in it after a restart.
+        """
+        self.track.join_member(name, start, gtids)
+        for cursors in self.with_views:
+            for client_id, subscriber in cursors.clients.subscribers.items():
+                subscriber.fill(self.track.fill)
+                cursors.clients.unstored.add(client_id)
 
     def position_before(self, sequence: int) -> Position | None:
         """Return the position before a slot of the ring; None before the stream has begun."""
@@ -470,7 +483,7 @@ class Cursors:
         if late is not None:
             return self.snapshots.mark_late(subscriber, reading, late)
         if reading.floor is not None:
-            reading.pass_floor(self.track.shown)
+            reading.pass_floor(served.track.shown)
         rows = None if reading.windows.yields else self.snapshots.mark_rows(subscriber, reading, content)
         if rows is not None:
             return rows
@@ -532,7 +545,8 @@ class Cursors:
         In a new life of the destination, or after leaving the ring, a subscriber may first confirm what it was given
         earlier. False when the stream has not reached that place again. What it has reached is then confirmed if that
         makes the stream go on, and if the source is known to have the position (``exists``). What a subscriber does
-        not want need not be given. ``by``: somebody else acks for it, who need not be the output that owns it.
+        not want need not be given. A place of a merged stream may be one of another order, in which an earlier server
+        has given it the changes. ``by``: somebody else acks for it, who need not be the output that owns it.
 
         Raises:
             NotSubscribedError, StaleSessionError, GoneError, SourceChangedError: as `Clients.check`.
@@ -560,19 +574,19 @@ class Cursors:
                 if exists:
                     self._progress.confirm_to(subscriber, reading, stop)
                 return False
-            if track.is_beyond(position, stop):
+            if reading.is_beyond(position, stop):
                 if subscriber.given:
                     end = reading.place(stop)
                     raise BadPositionError(f"{position} is beyond what client {client_id} was given: {end}")
                 if exists and served.is_held:
                     self._progress.confirm_to(subscriber, reading, stop)
                 return False
-            if not track.is_beyond(position, reading.ack):
+            if not reading.is_beyond(position, reading.ack):
                 return True
             found = track.sequence_of(position)
             sequence = stop if found is None else min(found, stop)
-            if track.is_merged and reading.place(sequence) != position:
-                raise BadPositionError(f"{position} is no place in the order in which this server gives the changes")
+            if self._progress.confirm_cut(subscriber, reading, position, sequence, by_hand=by is not None):
+                return True
         if by is not None and sequence > reading.ack:
             rows, before = reading.lag(reading.ack, sequence).rows, str(reading.acked() or "")
             move = Move(Reason.ACK, before, str(position), by.who, by.ms, held=True, rows=rows)

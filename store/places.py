@@ -96,9 +96,12 @@ class Places:
             if isinstance(state, Gone):
                 raise state.error
             return state, replace(start, delivered=start.delivered or start.position)
+        if isinstance(start, str) and "/" in start:
+            start = parse_place(start)
         sequence = track.start(start, unix_time)
         if sequence is not None:
-            return InRing(Reading(track, wanted, sequence)), None
+            floor = track.floor_at(start, sequence) if isinstance(start, Position) else None
+            return InRing(Reading(track, wanted, sequence, floor=floor)), None
         place = start if isinstance(start, Position) else parse_place(str(start))
         cursor = Cursor.at(place, delivered=place)
         return Ahead.at(track, cursor), cursor

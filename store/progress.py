@@ -1,5 +1,8 @@
 """How the clients of a destination move on: by what they confirm, and over what they do not want."""
 
+from ..protocol.cut import Cut
+from ..protocol.errors import BadPositionError
+from ..protocol.position import Position
 from .client_snapshots import ClientSnapshots
 from .clients import Clients
 from .reading import Mark, Reading
@@ -31,6 +34,27 @@ class Progress:
         self.confirm(subscriber, reading, sequence)
         self._confirm_passed(subscriber, reading)
         self._settle(subscriber, delivered)
+
+    def confirm_cut(
+        self, subscriber: Subscriber, reading: Reading, place: Position, sequence: int, *, by_hand: bool
+    ) -> bool:
+        """Confirm up to a place in another order of a merged stream; a sequence is the first slot after it.
+
+        Return False if it is one in this order. Raises BadPositionError while batches of this order are outstanding,
+        and for somebody else than the client.
+        """
+        if not isinstance(place, Cut) or reading.place(sequence) == reading.track.filled(place):
+            return False
+        if reading.marks or by_hand:
+            raise BadPositionError(
+                f"{place} is no place in the order in which this server gives the changes: while batches of that are"
+                " outstanding, or by hand, no other one can be acked"
+            )
+        reading.raise_floor(place, sequence)
+        self._clients.resting.rouse(subscriber.client_id)
+        self._clients.unstored.add(subscriber.client_id)
+        self._retention.free()
+        return True
 
     def confirm(self, subscriber: Subscriber, reading: Reading, sequence: int) -> None:
         """Confirm the slots before a sequence, and free what can be freed."""

@@ -64,6 +64,7 @@ class Readers:
 
     def start(self, client_id: int, track: Track) -> None:
         """Serve a client from the ring of a reader, which reads from the client's cursor on, until it joins."""
+        track.starts = self._clients.track.starts
         self._clients.find(client_id).start(track)
 
     def has_more(self, client_id: int) -> bool:

@@ -158,6 +158,13 @@ class Reading:
             return True
         return self.get > ring.first and bool(ring.slot(self.get - 1).flags & Flag.BOUNDARY)
 
+    def is_beyond(self, position: Position, sequence: int) -> bool:
+        """Whether a position comes after what it has when it has got all slots before one; see `Track.is_beyond`."""
+        place = self.place(sequence) if self.track.is_merged else None
+        if place is None:
+            return self.track.is_beyond(position, sequence)
+        return not position.precedes(self.track.filled(place))
+
     def acked(self) -> Position | None:
         """Return the place up to which it has confirmed; None before the stream has begun."""
         return self.place(self.ack)
@@ -235,6 +242,17 @@ class Reading:
         if self.track.is_merged:
             self._durable = self.place(self.durable)
         return True
+
+    def raise_floor(self, place: Cut, sequence: int) -> None:
+        """Confirm up to a place of another order, of which the slots before a sequence are the first that it has.
+
+        No mark may be outstanding.
+        """
+        self.floor = Floor(place if self.floor is None else self.floor.place(place))
+        self.confirm(sequence)
+        durable = self.place(self.durable)
+        assert isinstance(durable, Cut)  # it has begun
+        self._durable = durable.transaction
 
     def first_wanted(self, start: int, stop: int) -> Collected:
         """Return the first entry that it would be given of the slots [start, stop), if there is one."""
@@ -338,13 +356,14 @@ class Reading:
 
     def cursor(self, before: Cursor | None) -> Cursor | None:
         """Return the durable cursor; ``before`` is that with which it began to read this ring."""
+        if self._durable is not None:
+            self.learn_gtids()  # a member may have joined since
+            merged = self.track.filled(self._durable)
+            return replace(Cursor.at(merged, executed_text(self.gtids)), restart=self.track.ring.restarts.at(merged))
         slot = self.boundary
         if slot is None:
             return before
         place = (slot.source, slot.next_file, slot.next_begin, slot.next_n)
-        if self._durable is not None:
-            restart = self.track.ring.restarts.at(self._durable)
-            return replace(Cursor.at(self._durable, self.executed_at(place)), restart=restart)
         position = self.track.position(place)
         return Cursor(
             journal=self.track.ring.files[slot.file][0],
@@ -366,7 +385,7 @@ class Reading:
     def resume(self, cursor: Cursor | None) -> Cursor | None:
         """Return where it goes on when it leaves this ring with a durable cursor: after what it has confirmed."""
         acked = None if self.track.ring.closed else self.acked()
-        return cursor if cursor is None or acked is None else replace(cursor, position=acked)
+        return cursor if cursor is None or acked is None else replace(cursor, position=self.track.filled(acked))
 
     # --- what is shown -----------------------------------------------------------------------------------------------
 

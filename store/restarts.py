@@ -38,6 +38,13 @@ class Restarts:
             if len(self._places) > MOST:
                 del self._places[: MOST // 2], self._restarts[: MOST // 2]
 
+    def go_on_from(self, former: "Restarts") -> None:
+        """Know what another one knows, of a stream that is read again."""
+        with former._lock:  # noqa: SLF001  of its own class
+            places, restarts = [*former._places], [*former._restarts]  # noqa: SLF001  as above
+        with self._lock:
+            self._places, self._restarts = places, restarts
+
     def at(self, place: Position) -> Position | None:
         """Return from where the source has to be read to go on at a place; None: from that place.
 

@@ -1,8 +1,9 @@
 """One subscriber: who it is, which session's calls count, and what it is doing."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from ..protocol.cut import Cut, parse_executed
 from ..protocol.errors import (
     AckOutOfOrderError,
     BadPositionError,
@@ -18,7 +19,7 @@ from .batch import LateRows
 from .cursor import Cursor, StoredClient, place_of
 from .reading import Mark, Reading, lag
 from .snapshot import Snapshots
-from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served, Starting, State
+from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served, Starting, State, Waiting
 from .status import NO_LAG, ClientStatus, Lag
 from .stream import Stream
 from .track import Track, Wanted, WantedSlots
@@ -174,6 +175,15 @@ class Subscriber:
         self.resolve(stream)
         return not isinstance(self.state, Gone)
 
+    def fill(self, fill: Callable[[Cursor], Cursor]) -> None:
+        """Name the members in its place that have joined the stream."""
+        if self._cursor is not None:
+            self._cursor = fill(self._cursor)
+        if not isinstance(self.state, Served) and self.state.resume is not None:
+            self.state.resume = fill(self.state.resume)
+            if isinstance(self.state, Waiting):
+                self.state.gtids = parse_executed(self.state.resume.gtid)
+
     def need(self, stream: Stream) -> int | None:
         """Return the first slot of the destination's ring that it needs; None if its place is before the ring."""
         state = self.state
@@ -190,6 +200,13 @@ class Subscriber:
         if not isinstance(state, Ahead | Behind | Starting) or stream.is_logged(state.resume):
             return None
         place, floor = state.resume.position, stream.floor
+        if isinstance(place, Cut) and isinstance(floor, Cut) and place.is_comparable(floor):
+            if floor.precedes(place):
+                return None
+            onward = place.join(floor)  # what it has of other members stays
+            sequence = stream.from_place(onward)
+            self.become(InRing(Reading(stream, self.wanted, sequence, floor=stream.floor_at(onward, sequence))))
+            return state.resume
         if place is not None and floor is not None and place.is_comparable(floor) and not place.precedes(floor):
             return None
         self.become(InRing(Reading(stream, self.wanted, stream.ring.first)))
@@ -239,6 +256,8 @@ class Subscriber:
         if not (isinstance(self.state, Served) and isinstance(state, Served)):
             return None
         mine, other = self.state.reading, state.reading
+        if other.floor is not None:  # the ring need not have what is between in each member
+            return None
         if mine.track is not other.track or mine.ack > other.get:
             return None
         # The begin and end of a transaction without a row for it are no reason to give anything.

@@ -2,11 +2,12 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypedDict, overload
 
-from ..protocol.cut import ONE, Cut, Executed
+from ..protocol.cut import ONE, Cut, Executed, executed_text, parse_executed
 from ..protocol.errors import FilterError, GoneError, SourceChangedError
+from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from .chain import last_places
 from .cursor import Cursor
@@ -82,6 +83,8 @@ class Track:
         """Executed before what is stored."""
         self.trouble = ""
         """Why what fills the ring of a catch-up reader cannot read for now; empty if it can."""
+        self.starts: dict[str, Position] = {}
+        """Of a merged stream, where members began that have joined it: a place without them is before that."""
         self._switches: list[int] = []  # the slots from which on another source has filled the ring
         self._cuts: dict[int, Cut] = {}  # of a merged stream: those before some slots, that before the first among them
 
@@ -142,6 +145,27 @@ class Track:
         self._cuts = {min(self._cuts): self._cuts[min(self._cuts)], **cuts, sequence: cut}
         return cut
 
+    def filled(self, place: Position) -> Position:
+        """Return a place with the starts of the members that have joined the stream since: it is the same one."""
+        if not isinstance(place, Cut) or self.starts.keys() <= place.places.keys():
+            return place
+        return Cut({**self.starts, **place.places})
+
+    def join_member(self, name: str, start: Position, gtids: GtidSet | None) -> None:
+        """Note where a member begins that joins the stream, and what it has executed there; None if unknown."""
+        self.starts[name] = start
+        if gtids is not None:
+            self.gtids[name] = gtids.copy()
+
+    def fill(self, cursor: Cursor) -> Cursor:
+        """Return a cursor with the starts of the members that have joined since."""
+        place = None if cursor.position is None else self.filled(cursor.position)
+        if place in (None, cursor.position):
+            return cursor
+        assert place is not None
+        gtids = {name: self.gtids[name] for name in self.starts if name in self.gtids}
+        return replace(cursor, position=place, gtid=executed_text(gtids | parse_executed(cursor.gtid)))
+
     def floor_at(self, place: Position | None, sequence: int) -> Floor | None:
         """Return the floor of a subscriber that goes on at a slot; None if the chain has its place before that."""
         return Floor(place) if isinstance(place, Cut) and self.position_before(sequence) != place else None
@@ -172,6 +196,7 @@ class Track:
         """
         start, shown = self.ring.first, self.shown  # once: another thread puts meanwhile
         if self._cuts:
+            position = self.filled(position)
             if not isinstance(position, Cut):
                 raise SourceChangedError(f"{position} is of a single source, and this stream is of several")
             return start + Floor(position).start(_Chain(self, start, shown))

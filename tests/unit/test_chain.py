@@ -16,6 +16,7 @@ from sluice.protocol.position import Position
 from sluice.store.batch import Batch
 from sluice.store.cursor import OLDEST, Cursor, StoredClient, is_later, starts
 from sluice.store.cursors import Cursors
+from sluice.store.moves import By
 from sluice.store.restarts import Restarts
 from sluice.store.ring import Ring
 from tests.stream import STEP, Stream, entries
@@ -284,3 +285,106 @@ def test_a_member_begins_first_where_the_log_ends_and_then_in_the_order_of_the_s
     wanted = [Cursor.at(cut(a=number).places["a"]) for number in (5, 1, 3)]
     found = places_of("a", [ends[0], OLDEST, *ends[1:], None])
     assert found == [wanted[0], OLDEST, *wanted[1:], None]
+
+
+def test_an_ack_of_a_place_of_another_order_is_taken_if_no_batch_of_this_one_is_outstanding() -> None:
+    server = Merged(cut(a=0, b=0, c=0))
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=0, b=0, c=0))), 0)
+    server.put("aabb")
+    other = cut(a=1, b=1, c=0)  # the earlier server gave a0 b0
+    assert server.cursors.ack_to(CLIENT, other, now=0)
+    assert place(server.stored()) == other
+    assert server.cursors.ack_to(CLIENT, other, now=0), "it may be repeated"
+    assert server.take() == ["a1", "b1"]
+    assert place(server.stored()) == cut(a=2, b=2, c=0)
+
+
+def test_an_ack_of_another_order_is_refused_while_batches_are_outstanding() -> None:
+    server = Merged(cut(a=0, b=0, c=0))
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=0, b=0, c=0))), 0)
+    server.put("aabb")
+    batch = server.get()
+    assert batch is not None
+    with pytest.raises(BadPositionError, match="order"):
+        server.cursors.ack_to(CLIENT, cut(a=1, b=1, c=0), now=0)
+    assert place(server.stored()) == cut(a=0, b=0, c=0)
+    server.cursors.ack(CLIENT, batch.batch_id, now=0)
+    assert place(server.stored()) == cut(a=2, b=2, c=0)
+
+
+def test_an_ack_of_another_order_inside_a_transaction_is_stored_before_that() -> None:
+    server = Merged(cut(a=0, b=0, c=0))
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=0, b=0, c=0))), 0)
+    server.put("aabb")
+    begun = replace(cut(b=0).places["b"], begin=cut(b=0).places["b"].begin + 2 * STEP)  # after begin and row
+    inside = cut(a=1, b=0, c=0).advance("b", begun)
+    assert server.cursors.ack_to(CLIENT, inside, now=0)
+    assert server.take() == ["a1", "b1"]
+
+
+def test_a_client_whose_reader_gives_it_what_it_has_gets_the_rest() -> None:
+    server = Merged(cut(a=3, b=2, c=0))
+    reader = Merged(cut(a=0, b=0, c=0))
+    server.cursors.track.catches_up = True
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=0, b=2, c=0))), 0)
+    server.put("c")
+    server.cursors.readers.start(CLIENT, reader.cursors.track)
+    reader.put("bbaaa")  # more slots than the destination's ring has
+    server.cursors.advance(0)
+    got = server.take()
+    server.put("c")
+    assert got + server.take() == ["a0", "a1", "a2", "c0", "c1"]
+
+
+def test_the_cursors_have_the_start_of_a_member_before_it_brings_anything() -> None:
+    server = Merged(cut(a=0, b=0))
+    server.cursors.subscribe(CLIENT, now=0)
+    server.cursors.restore(StoredClient(OTHER, cursor=Cursor.at(cut(a=9, b=0), "a=0-101-9")), 0)
+    server.put("ab")
+    assert len(server.take(most=1, batches=3)) == 1
+    server.cursors.clients.take_changes()
+    server.cursors.join_member("c", cut(c=5).places["c"], MariadbGtidSet())
+    changes = server.cursors.clients.take_changes().clients
+    assert {it: place(client) for it, client in changes.items() if client is not None} == {
+        CLIENT: cut(a=1, b=0, c=5),
+        OTHER: cut(a=9, b=0, c=5),
+    }
+
+
+def test_a_client_goes_on_at_a_place_from_before_a_member_joined() -> None:
+    server = Merged(cut(a=0, b=0))
+    server.cursors.subscribe(OTHER, now=0)
+    server.put("ab")
+    server.cursors.join_member("c", cut(c=5).places["c"], None)
+    server.members["c"] = Stream(server.ring, 5 * EVENTS, "c", "of-c")
+    server.put("ca")
+    server.cursors.subscribe(CLIENT, start=str(cut(a=1, b=0)), now=0)
+    assert server.take() == ["b0", "c5", "a1"]
+    assert place(server.stored()) == cut(a=2, b=1, c=6)
+
+
+def test_after_a_gap_of_one_member_a_client_keeps_what_it_has_of_the_others() -> None:
+    server = Merged(cut(a=5, b=0, c=0))
+    server.cursors.track.catches_up = True
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=2, b=3, c=0))), 0)
+    server.cursors.restore(StoredClient(OTHER, cursor=Cursor.at(cut(a=6, b=0, c=0))), 0)
+    assert server.cursors.places.pass_gap("it is purged", None, server.begin, By()) == [CLIENT]
+    server.cursors.clients.end_store(server.cursors.clients.take_changes(), durable=True)
+    server.put("abbbb")
+    (gap,) = server.cursors.gate.gaps(CLIENT)
+    assert (gap.before, gap.after) == (str(cut(a=2, b=3, c=0)), str(cut(a=5, b=0, c=0)))
+    marker = server.get()
+    assert marker is not None
+    server.cursors.ack(CLIENT, marker.batch_id, now=0)
+    assert server.take() == ["a5", "b3"]
+    assert server.take(OTHER) == ["b0", "b1", "b2", "b3"]
+
+
+def test_a_move_over_what_a_member_has_not_brought_is_recorded() -> None:
+    server = Merged(cut(a=0, b=0, c=0))
+    server.cursors.subscribe(CLIENT, now=0)
+    server.put("a")
+    assert server.take() == ["a0"]
+    server.cursors.places.seek(CLIENT, str(cut(a=1, b=7, c=0)), now=0, moved="1-seek", by=By("me"))
+    (jump,) = server.cursors.gate.moves[CLIENT]
+    assert (jump.after, jump.rows, jump.held) == (str(cut(a=1, b=7, c=0)), None, False)

@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -426,6 +426,15 @@ class InstanceConfig(Settings):
         """Return the configuration with which that server is read; this one if it is none of them."""
         del found
         return self
+
+    def sources(self) -> Mapping[str, "InstanceConfig"]:
+        """Return the configurations of the single sources that are read, by the names of members; of one that is ''."""
+        return {"": self}
+
+    def goes_on_with(self, other: "InstanceConfig") -> bool:
+        """Whether what reads by this configuration can go on with another one, without a new beginning."""
+        del other
+        return False
 
     def warnings(self) -> list[str]:
         """Return what of the source's settings is probably not meant."""

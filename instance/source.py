@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, runtime_checkable
 
 from ..protocol.cut import Before
 from ..protocol.errors import GoneError, PurgedError, ReshapedError, SluiceError, SourceChangedError
-from ..protocol.gtid import Transactions
+from ..protocol.gtid import GtidSet, Transactions
 from ..protocol.position import Position
 from ..store.cursor import Cursor
 from ..store.ring import Ring
@@ -80,6 +81,10 @@ class FeedFactory(Protocol):
         stop: Position | None = None,
     ) -> Feed:
         """Make one that begins at ``start``, and ends at ``stop`` if it comes there."""
+
+
+KeepStart = Callable[[str, Position, GtidSet | None], Future[None]]
+"""Stores where a member begins that joins a group, and what was executed there, if that is known."""
 
 
 class Parser(Feed, Protocol):
@@ -161,6 +166,21 @@ class Parser(Feed, Protocol):
 
     def refilter(self, table_filter: TableFilter) -> None:
         """Use another filter, from the next statement that arrives."""
+
+
+@runtime_checkable
+class Grouped(Protocol):
+    """A parser of a group, whose members come and go."""
+
+    keep_start: KeepStart | None
+    """Called before anything is put of a member that joins. Without it no member joins: what reads again where a client
+    is reads the members that the client's place has."""
+
+    def reconfigure(self, config: InstanceConfig) -> None:
+        """Go on with another configuration, for which `InstanceConfig.goes_on_with` holds; any thread may ask.
+
+        Raises ConfigError, and goes on as before.
+        """
 
 
 class MemberParser(Parser, Protocol):

@@ -23,6 +23,8 @@ class MemberStatus:
     """Seconds since it last brought anything, a heartbeat too."""
     holds: bool
     """What the others have brought waits for it."""
+    streams: bool = False
+    """A transaction of it is larger than its pool, and is delivered in parts: nothing else is until that has ended."""
 
 
 @dataclass(frozen=True, slots=True)

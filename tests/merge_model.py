@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sluice.instance.merge.order import By, Mark, State
+from sluice.instance.merge.order import UNKNOWN, By, Mark, State
 from sluice.protocol.errors import SourceError
 
 NEVER = -(1 << 63)
@@ -29,6 +29,7 @@ class Lane:
     exact: bool
     rest: int
     waited: bool
+    full: bool = False
     offset: int = 0
     staged: list[Transaction] = field(default_factory=list)
     is_open: bool = False
@@ -73,7 +74,7 @@ class ModelOrder:
         lane = self.lanes[number]
         return State(
             lane.bytes,
-            lane.bytes >= lane.pool,
+            lane.full or lane.bytes >= lane.pool,
             len(lane.staged),
             lane.next,
             lane.last,
@@ -87,10 +88,10 @@ class ModelOrder:
     def key(self, lane: Lane, stamp: int, now: int) -> int:
         if self.by == By.ARRIVAL:
             return now
+        if self.by == By.COLUMN and not lane.exact:
+            return max(lane.last, self.released if stamp == UNKNOWN else min(stamp, FOR_EVER - 1))
         stamp = min(max(stamp, -FAR), FAR)
-        if lane.exact:
-            return stamp
-        return max(lane.last, self.corrected(lane, stamp, now) if self.by == By.TIME else stamp)
+        return stamp if lane.exact else max(lane.last, self.corrected(lane, stamp, now))
 
     def corrected(self, lane: Lane, stamp: int, now: int) -> int:
         return min(stamp + lane.rest - lane.offset, now)
@@ -125,6 +126,14 @@ class ModelOrder:
     def set_offset(self, number: int, offset: int) -> None:
         self.lanes[number].offset = min(max(offset, -FAR), FAR)
 
+    def set_full(self, number: int, full: bool) -> None:
+        self.lanes[number].full = full
+
+    def resume(self, number: int) -> None:
+        lane = self.lanes[number]
+        lane.staged, lane.is_open = [Transaction(NEVER, 0)], True
+        self.streaming = number
+
     def set_waited(self, number: int, waited: bool) -> None:
         self.lanes[number].waited = waited
 
@@ -152,7 +161,7 @@ class ModelOrder:
     # --- what goes out -----------------------------------------------------------------------------------------------
 
     def is_ready(self, lane: Lane) -> bool:
-        return bool(lane.staged) and not (lane.awaits_end and lane.staged[0].size < lane.pool)
+        return bool(lane.staged) and not (lane.awaits_end and lane.staged[0].size < lane.pool and not lane.full)
 
     def is_late(self, key: int) -> bool:
         return key < self.released and self.by != By.ARRIVAL
@@ -233,6 +242,8 @@ class ModelOrder:
             if step[0] is not None:
                 out.append(step[0])
             most -= step[1]
+            if out and out[-1][2] & Mark.BROKEN:
+                break
         return array("q", [number for it in out for number in it])
 
 

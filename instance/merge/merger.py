@@ -123,6 +123,7 @@ class Merger:
         ordering: what goes first.
         members: those that the stream begins with, each of which is waited for.
         removed: names of former members, whose places are still in cuts.
+        streams: the member of which a part of a transaction was put before: what follows of it comes first.
         window: within which transactions of different members are put in order; twice the period of heartbeats.
         max_wait: how long a silent member is waited for; 0 for ever.
         now: the time.
@@ -134,6 +135,7 @@ class Merger:
         members: Mapping[str, MemberOptions],
         *,
         removed: Iterable[str] = (),
+        streams: str | None = None,
         window: int = 100_000,
         max_wait: int = 0,
         now: int,
@@ -147,6 +149,8 @@ class Merger:
         self._now, self._silence = now, 0
         for name, options in members.items():
             self._add(name, options, MemberState.MERGED)
+        if streams is not None:
+            self._order.resume(self._members[streams].number)
 
     # --- members -----------------------------------------------------------------------------------------------------
 
@@ -242,6 +246,10 @@ class Merger:
         member.offset = offset
         self._order.set_offset(member.number, offset)
 
+    def set_full(self, name: str, *, is_full: bool) -> None:
+        """Hear whether the pool of a member has no room, although less than its bytes is staged."""
+        self._order.set_full(self._member(name).number, is_full)
+
     def reset(self, name: str) -> None:
         """Drop what is staged of a member: it is read again from what was released last. See `Order.reset`."""
         self._order.reset(self._member(name).number)
@@ -305,6 +313,14 @@ class Merger:
     def streams(self) -> str | None:
         """The member of which a transaction is released in parts, so that nothing else is."""
         return self.names[self._order.streaming] if self._order.streaming >= 0 else None
+
+    def state(self, name: str) -> MemberState:
+        """What a member does."""
+        return self._members[name].state
+
+    def next(self, name: str) -> int:
+        """Return the number of the first transaction of a member that is not released."""
+        return self._order.state(self._members[name].number).next
 
     def is_full(self, name: str) -> bool:
         """Whether the reading of a member has to pause."""

@@ -36,6 +36,7 @@ cdef enum:
     FIELDS = 3             # of a slice: member, transaction before which it ends, marks
     NOBODY = -1
 
+UNKNOWN = INT64_MIN
 cdef int64_t FAR = <int64_t>1 << 61    # no stamp is beyond it, so that sums of two do not overflow
 cdef array.array NUMBERS = array.array("q")
 
@@ -76,6 +77,7 @@ cdef class Lane:
     cdef int64_t late          # transactions
     cdef bint exact
     cdef bint waited           # others wait for what it may bring
+    cdef bint full             # its pool has no room, whatever is counted
     cdef bint is_open          # the end of the last staged transaction is not read yet
 
     cdef inline bint awaits_end(self) noexcept:
@@ -84,7 +86,9 @@ cdef class Lane:
 
     cdef inline bint is_ready(self) noexcept:
         """Whether its next transaction can be released: it is whole, or more than the pool holds."""
-        return not self.staged.empty() and not (self.awaits_end() and self.staged.front().size < self.pool)
+        if self.staged.empty():
+            return False
+        return not self.awaits_end() or self.full or self.staged.front().size >= self.pool
 
     cdef inline int64_t shown(self) noexcept:
         """The least key of what it has or may bring."""
@@ -123,21 +127,29 @@ cdef class Order:
         self.lanes.append(lane)
         return len(self.lanes) - 1
 
+    def resume(self, int number):
+        """Goes on inside a transaction of a member, of which parts were released before: what follows of it is next."""
+        cdef Lane lane = self.lanes[number]
+        lane.staged.push_back(Transaction(INT64_MIN, 0))
+        lane.is_open = True
+        self.streaming = number
+
     cdef int64_t key(self, Lane lane, int64_t stamp, int64_t now) noexcept:
         if self.by == ARRIVAL:
             return now
+        if self.by == COLUMN and not lane.exact:
+            return max(self.released if stamp == INT64_MIN else min(stamp, INT64_MAX - 1), lane.last)
         stamp = min(max(stamp, -FAR), FAR)
         if lane.exact:
             return stamp
-        if self.by == TIME:
-            stamp = min(stamp + lane.rest - lane.offset, now)
-        return max(stamp, lane.last)
+        return max(min(stamp + lane.rest - lane.offset, now), lane.last)
 
     def add(self, int number, const int64_t[::1] stamps, const int64_t[::1] sizes, *, bint is_open, int64_t now):
         """Stages a run of a member's transactions: their stamps, and the bytes that were read of each.
 
         If the end of the one before was not read, the run begins with what follows of that one, whose stamp is not
-        looked at. `is_open` says that the end of the last one is not read yet.
+        looked at. `is_open` says that the end of the last one is not read yet. The stamp `UNKNOWN` is that of a
+        transaction without a key, in the order of a column: it goes out as soon as those before it.
         """
         cdef Lane lane = self.lanes[number]
         cdef Py_ssize_t i = 0, count = stamps.shape[0]
@@ -177,11 +189,15 @@ cdef class Order:
     def set_waited(self, int number, bint waited):
         (<Lane>self.lanes[number]).waited = waited
 
+    def set_full(self, int number, bint full):
+        """Hears whether the pool of a member has no room, for another reason than the bytes that are staged."""
+        (<Lane>self.lanes[number]).full = full
+
     def state(self, int number):
         cdef Lane lane = self.lanes[number]
         return State(
             bytes=lane.bytes,
-            is_full=lane.bytes >= lane.pool,
+            is_full=lane.full or lane.bytes >= lane.pool,
             transactions=lane.staged.size(),
             next=lane.next,
             key=lane.last,
@@ -354,8 +370,8 @@ cdef class Order:
         """The slices that are next, of not many more bytes than `most`: the transaction that exceeds it is given too.
 
         A slice is three numbers: a member, the transaction before which it ends, and its `Mark`s. The slices of the
-        release before have arrived: they are counted in their pools no more. Raises `SourceError` for a transaction of
-        a member with exact keys that is late.
+        release before have arrived: they are counted in their pools no more. One that is `BROKEN` is the last. Raises
+        `SourceError` for a transaction of a member with exact keys that is late.
         """
         cdef vector[int64_t] slices
         cdef Lane lane
@@ -369,6 +385,8 @@ cdef class Order:
             if given == 0:
                 break
             room -= given
+            if not slices.empty() and slices.back() & BROKEN:
+                break
         found = array.clone(NUMBERS, slices.size(), False)
         if not slices.empty():
             memcpy(found.data.as_longlongs, &slices[0], slices.size() * sizeof(int64_t))

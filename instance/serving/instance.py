@@ -6,10 +6,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import NoReturn
 
 from ...protocol.cut import Before
-from ...protocol.errors import NotStoredError, PurgedError, SluiceError
+from ...protocol.errors import DestinationStoppedError, NotStoredError, PurgedError, SluiceError
+from ...protocol.gtid import GtidSet
 from ...protocol.position import Position
 from ...store.batch import LateRows
 from ...store.commits import Commits
@@ -23,7 +25,7 @@ from ..conditions.judging import Judging
 from ..config import InstanceConfig
 from ..meta.base import HeldError, MetaStore
 from ..quarantine import keep_late, remove
-from ..source import Parser, ParserFactory
+from ..source import Grouped, Parser, ParserFactory
 from ..status import SourceStatus
 from .catchup import CatchUp
 from .log import LogWriter, open_log
@@ -205,12 +207,35 @@ class Instance(Main):
                 loop.call_soon_threadsafe(in_loop, cursors.snapshots.end_windows)
             loop.call_soon_threadsafe(in_loop, self._tell_reading, state, error)
 
+        def keep_start(member: str, place: Position, gtids: GtidSet | None) -> Future[None]:
+            return asyncio.run_coroutine_threadsafe(self._keep_start(cursors, member, place, gtids), loop)
+
         self.ring.on_put = on_put
         start, *later = places
         parser = self._make_parser(
             config, ring, start=start, later=later, on_begin=on_begin, on_state=on_state, epoch=epoch
         )
+        if isinstance(parser, Grouped):
+            parser.keep_start = keep_start
         return parser
+
+    async def _keep_start(self, cursors: Cursors, member: str, place: Position, gtids: GtidSet | None) -> None:
+        """Store with all cursors where a member begins that joins the stream. Raises as `flush`."""
+        if cursors is not self.cursors:
+            raise DestinationStoppedError("the stream has begun again meanwhile")
+        cursors.join_member(member, place, gtids)
+        for one in (self, *self._open_views):
+            await one.flush()
+
+    def reconfigure(self, config: InstanceConfig) -> bool:
+        """Go on with another configuration, if that needs no new beginning; else return False. Raises ConfigError."""
+        parser = self._parser
+        if parser is None or self.config != self.configured or not self.config.goes_on_with(config):
+            return False
+        assert isinstance(parser, Grouped)
+        parser.reconfigure(config)
+        self.configured = self.config = self.catch_up.config = config
+        return True
 
     def _tell_reading(self, state: str, error: str) -> None:
         """Say how the source is read, and what to do for the clients when it has purged what comes next."""
@@ -254,6 +279,8 @@ class Instance(Main):
     def seek_start(self) -> None:
         """If the stream could not begin, look again where it may begin, now that other clients are subscribed."""
         parser = self._parser
+        if parser is not None and self._has_begun and isinstance(parser, Grouped):
+            parser.begin_at(self._places())  # a member may have lost its place while the others go on
         if parser is not None and not self._has_begun and self._lost_place() is not None:
             self._set_state("starting", "")
             places = self._places()

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from ...protocol.cut import Before
+from ...protocol.cut import Before, Cut
 from ...protocol.errors import (
     BadParameterError,
     BadPositionError,
@@ -635,6 +635,8 @@ class Serving(ABC):
             if place is not None and place.position is not None and is_later(of_source, place):
                 is_there = cursors.track.is_logged(place) and not cursors.places.has_lost_place(client_id)
                 lost = None if is_there else place
+                if lost is not None and isinstance(place.position, Cut) and isinstance(of_source.position, Cut):
+                    of_source = Cursor.at(of_source.position.join(place.position))  # what other members have stays
         return cursors.track.oldest(of_source, lost)
 
     def has_lost_place(self, client_id: int) -> bool:
@@ -652,9 +654,13 @@ class Serving(ABC):
             return True
         try:
             async with asyncio.timeout(PATIENCE):
-                oldest = (await self._oldest()).position
+                if isinstance(cursor.position, Cut):  # the ring need not have what is lost of one member
+                    found = await asyncio.to_thread(self.running_parser().find_place, None)
+                else:
+                    found = await self._oldest()
         except (SluiceError, TimeoutError):
             return False
+        oldest = found.position
         return oldest is not None and oldest.is_comparable(cursor.position) and oldest.precedes(cursor.position)
 
     async def check_earliest(self, client_id: int) -> None:

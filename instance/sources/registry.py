@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ...protocol.cut import Before
 from ...protocol.errors import ConfigError
@@ -19,7 +19,7 @@ from .files.examination import FilesExamination
 from .files.parser import FilesParser
 from .group.config import GroupConfig
 from .group.examination import GroupExamination
-from .group.parser import GroupParser, MakeMember
+from .group.parser import GroupParser
 from .kafka.config import KafkaConfig
 from .mysql.config import MysqlConfig
 from .mysql.examination import Examination
@@ -32,6 +32,9 @@ from .process.config import ProcessConfig
 from .process.examination import ProcessExamination
 from .process.parser import ProcessParser
 from .ticdc.config import TicdcConfig
+
+if TYPE_CHECKING:
+    from .group.member import MakeMember
 
 T = TypeVar("T")
 

@@ -260,12 +260,13 @@ class Destinations:
     async def reload(self, destination: str) -> None:
         """Bring a destination in line with its configuration as it is now, and start it if it is stopped.
 
-        It restarts if what it reads has changed; otherwise only its outputs follow. Raises as `start`; a configuration
-        that cannot be used stops nothing.
+        It restarts if what it reads has changed, unless only members of a group have; else only its outputs follow.
+        Raises as `start`; a configuration that cannot be used stops nothing.
         """
         config = await self._read(destination)
         known = self.instances.get(destination)
-        if known is not None and known.configured != config:
+        is_other = known is not None and known.configured != config
+        if is_other and not (isinstance(known, Instance) and known.reconfigure(config)):
             await self.stop(destination)
         await self.start(destination)
         await self.audit(destination, "reload")

@@ -1,7 +1,7 @@
 """Row events in quarantine, decoded again, for those who are to be given them and those who only look."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...instance.config import InstanceConfig
 from ...instance.quarantine import Item, path_of, read
@@ -25,9 +25,15 @@ class Retried:
 
 
 def listed(config: InstanceConfig) -> list[Item]:
-    """Return what is in quarantine; a view has that of its main destination, of its own tables."""
-    main = config.main
-    items = read(path_of(main.file_data_dir, main.destination))
+    """Return what is in quarantine; a view has that of its main destination, of its own tables.
+
+    The places of a group have the name of the member before them.
+    """
+    items = [
+        replace(it, position=f"{name}/{it.position}") if name else it
+        for name, source in config.main.sources().items()
+        for it in read(path_of(source.file_data_dir, source.destination))
+    ]
     if not config.route:
         return items
     passes = config.table_filter().accepts

@@ -1,10 +1,11 @@
 """Two servers as one stream: a group, read from real servers."""
 
+import asyncio
 import os
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,15 @@ import pytest
 
 from sluice.instance.sources.group.config import GroupConfig
 from sluice.instance.sources.mysql.parser import Parser
-from sluice.instance.sources.registry import examine
+from sluice.instance.sources.registry import examine, make_parser
 from sluice.instance.status import MemberStatus
 from sluice.protocol.canal import entry_pb2 as pb
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.cut import Cut, parse_place
-from sluice.protocol.errors import SourceChangedError, SourceError
+from sluice.protocol.errors import ConfigError, SourceChangedError, SourceError
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
+from sluice.store.batch import Batch
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Ring
 from tests.conftest import Database
@@ -126,6 +128,8 @@ async def test_a_member_that_does_not_answer_is_waited_for_and_named(
 ) -> None:
     servers = {"my": mysql97, "maria": mariadb118}
     async with serving(servers, tmp_path, database) as (server, tables):
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (0, '')")
+        assert await take(server, 1) == [("maria", "0")], "it is heard"
         with frozen(mariadb118):
             await soon(lambda: members(server)["maria"].silent > 0.5)
             mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
@@ -148,6 +152,179 @@ async def test_a_member_that_does_not_answer_is_passed_after_the_configured_time
         mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")
         assert await take(server, 1) == [("maria", "2")]
         await soon(lambda: members(server)["maria"].state == "merged")
+
+
+def entries(batch: Batch) -> list[pb.Entry]:
+    return [pb.Entry.FromString(it) for it in Messages.FromString(b"".join(batch.slices)).messages]
+
+
+@asynccontextmanager
+async def changing(
+    servers: dict[str, Server], folder: Path, database: Database, **options: Any
+) -> AsyncIterator[tuple[EmbeddedServer, dict[str, str], Callable[..., GroupConfig]]]:
+    """Serve a group of the first of these servers, with a table on each.
+
+    The last value says how it is configured when it is reloaded, by the names of its members.
+    """
+    tables = {name: f"{database(it)}.orders" for name, it in servers.items()}
+    for name, it in servers.items():
+        it.query(f"CREATE TABLE {tables[name]} (id INT PRIMARY KEY, text LONGTEXT)")
+    wanted = ",".join(it.replace(".", r"\.") for it in tables.values())
+
+    known: list[GroupConfig] = []
+
+    def configure(*names: str) -> GroupConfig:
+        known[:] = [group({name: servers[name] for name in names}, folder, wanted, **options)]
+        return known[0]
+
+    configure(next(iter(servers)))
+    server = EmbeddedServer(lambda _: known[0], make_parser)
+    await server.start(NAME)
+    try:
+        await server.subscribe(NAME, CLIENT)
+        await soon(lambda: server.status(NAME, CLIENT).position)
+        yield server, tables, configure
+    finally:
+        await server.close()
+
+
+async def test_members_are_added_to_and_removed_from_a_group_that_is_read(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with changing(servers, tmp_path, database) as (server, tables, configure):
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (0, '')")  # before it joins
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
+        batch = await server.get_without_ack(NAME, CLIENT, timeout=SECONDS)
+        configure("my", "maria")
+        await server.reload(NAME)
+        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")
+        await server.ack(NAME, CLIENT, batch_id=batch.batch_id)  # it was not given up
+        assert await take(server, 1) == [("maria", "2")]
+        configure("maria")
+        await server.reload(NAME)
+        await soon(lambda: "my" not in members(server))
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (3, '')")
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (4, '')")
+        assert await take(server, 2, wait=2) == [("maria", "4")]
+        place = parse_place(server.status(NAME, CLIENT).position)
+        assert isinstance(place, Cut)
+        assert place.places.keys() == {"my", "maria"}, "a removed member keeps its last place"
+        configure("maria", "my")
+        with pytest.raises(ConfigError, match="member my was removed"):
+            await server.reload(NAME)
+
+
+async def test_nothing_of_a_member_is_lost_that_joined_before_a_restart(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with changing(servers, tmp_path, database) as (server, tables, configure):
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
+        batch = await server.get_without_ack(NAME, CLIENT, timeout=SECONDS)
+        assert batch.entries
+        configuration = configure("my", "maria")
+        await server.reload(NAME)
+        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")
+        batch = await server.get_without_ack(NAME, CLIENT, timeout=SECONDS)
+        assert batch.entries  # nothing was acked
+    mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (3, '')")
+    async with embedded(configuration) as server:
+        assert sorted(await take(server, 3)) == [("maria", "2"), ("maria", "3"), ("my", "1")]
+
+
+async def test_a_member_may_be_added_while_nothing_runs(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with changing(servers, tmp_path, database) as (server, tables, configure):
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
+        assert await take(server, 1) == [("my", "1")]
+        configuration = configure("my", "maria")
+    async with embedded(configuration) as server:
+        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (3, '')")
+        assert sorted(await take(server, 2)) == [("maria", "2"), ("my", "3")]
+
+
+async def test_others_go_on_without_a_member_that_cannot_be_read(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with changing(servers, tmp_path, database, max_wait=300) as (server, tables, configure):
+        configuration = configure("my", "maria")
+        wrong = config(mariadb118, tmp_path / "members", destination=f"{NAME}.maria", db_password="wrong")
+        await server.close()
+    async with embedded(configuration.with_parts({**configuration.parts, "maria": wrong})) as server:
+        await soon(lambda: server.status(NAME, CLIENT).position)
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
+        assert await take(server, 1) == [("my", "1")]
+        await soon(lambda: server.destination_status(NAME).state == "error")
+        assert "member maria: " in server.destination_status(NAME).error
+        assert members(server)["maria"].error
+        assert not members(server)["my"].error
+
+
+async def test_what_a_member_logs_as_statements_is_counted_while_the_others_go_on(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with serving(servers, tmp_path, database) as (server, tables):
+        with mariadb118.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
+            cursor.execute(f"INSERT INTO {tables['maria']} VALUES (1, '')")
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (2, '')")
+        assert await take(server, 1) == [("my", "2")]
+        assert server.destination_status(NAME).parser.dml_statements == 1
+
+
+async def lose_log(source: Server) -> None:
+    """Let a source go on in another binlog file, and purge what was before."""
+    source.query("FLUSH BINARY LOGS")
+    file = str(source.query("SHOW BINARY LOGS")[-1][0])
+    await asyncio.to_thread(source.purge_binlogs, file)
+
+
+async def test_a_member_that_has_purged_what_comes_next_is_named_and_goes_on_with_what_it_has(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with serving(servers, tmp_path, database, max_wait=300) as (server, tables):
+        wanted = server.config(NAME)
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (1, '')")
+        assert await take(server, 1) == [("maria", "1")]
+    mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")  # is lost
+    await lose_log(mariadb118)
+    mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (3, '')")
+    async with embedded(wanted) as server:
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (4, '')")
+        assert await take(server, 1) == [("my", "4")]
+        await soon(lambda: "member maria: " in server.destination_status(NAME).error)
+        await soon(lambda: "has purged" in members(server)["maria"].error)
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (5, '')")
+        assert await take(server, 1) == [("my", "5")]
+        await server.seek(NAME, CLIENT, "oldest")
+        assert await take(server, 1) == [("maria", "3")], "it has the rows of the other member already"
+        await soon(lambda: server.destination_status(NAME).state == "running")
+        (jump,) = server.instances[NAME].cursors.gate.moves[CLIENT]
+        assert not jump.held
+
+
+async def test_the_order_may_be_that_of_a_column(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with serving(servers, tmp_path, database, order="column:id") as (server, tables):
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (4, '')")
+        assert await take(server, 1) == [("my", "4")]
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (3, '')")
+        batch = await server.get_without_ack(NAME, CLIENT, timeout=SECONDS)
+        rows = [it for it in entries(batch) if it.entryType == pb.ROWDATA]
+        assert [prop.value for it in rows for prop in it.header.props if prop.key == "sluice.disorder"] == ["late"]
+        assert members(server)["maria"].late >= 1
 
 
 async def test_a_transaction_that_is_larger_than_its_pool_and_the_ring_passes_whole(

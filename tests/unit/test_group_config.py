@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sluice.instance.meta.base import InUse
+from sluice.instance.quarantine import Item, Quarantine, path_of
 from sluice.instance.sources.files.config import FilesConfig
 from sluice.instance.sources.group.config import GroupConfig
 from sluice.instance.sources.mysql.config import MysqlConfig
@@ -15,6 +16,7 @@ from sluice.protocol.errors import ConfigError
 from sluice.protocol.position import Position
 from sluice.server.config import Configuration
 from sluice.server.config.warnings import find_warnings
+from sluice.server.embedded.quarantine import listed
 from sluice.store.cursor import Cursor
 
 GROUP = """
@@ -81,6 +83,8 @@ def test_a_member_can_be_of_another_kind(tmp_path: Path) -> None:
         ("sluice.group.a.sluice.instance.source = group", "'mysql'"),
         ("sluice.group.b.canal.instance.master.address = two:99999", "member b: "),
         ("sluice.group.window = 5", "10 or more"),
+        ("sluice.group.order = column:", "sluice.group.order"),
+        ("sluice.group.order = size", "sluice.group.order"),
         ("sluice.group.was = c", "one of the members"),
     ],
 )
@@ -88,6 +92,18 @@ def test_a_mistake_is_named_with_its_member(tmp_path: Path, line: str, named: st
     with pytest.raises(ConfigError) as refused:
         group(tmp_path, GROUP + line + "\n")
     assert named in str(refused.value)
+
+
+def test_only_what_is_said_of_members_may_change_while_a_group_is_read(tmp_path: Path) -> None:
+    before = group(tmp_path)
+    other = GROUP.replace("its own", "new").replace("= a, b", "= b, c") + (
+        "sluice.group.c.canal.instance.master.address = four\n"
+    )
+    assert before.goes_on_with(group(tmp_path, other))
+    assert not before.goes_on_with(group(tmp_path, other + "sluice.group.order = column:id\n"))
+    assert not before.goes_on_with(group(tmp_path, other + "canal.instance.filter.field = shop.t:x\n"))
+    assert not before.goes_on_with(before.parts["a"])
+    assert not before.goes_on_with(group(tmp_path, GROUP.replace("two", "three"))), "another server"
 
 
 def test_the_keys_of_members_are_known_and_others_are_warned_of(tmp_path: Path) -> None:
@@ -173,7 +189,8 @@ def test_canals_group_has_a_member_for_each_numbered_source(tmp_path: Path) -> N
     ]
     assert {it.db_username for it in (one, three)} == {"canal"}
     assert (config.store, config.meta) == ("mixed", "file")
-    assert not [it for it in find_warnings(read(tmp_path, BEANS + CANAL)) if "master" in it or "standby" in it]
+    (warning,) = [it for it in find_warnings(read(tmp_path, BEANS + CANAL)) if "master" in it or "standby" in it]
+    assert "member master1: a group does not switch to spare:3306" in warning
 
 
 def test_canals_group_keeps_cursors_in_zookeeper_if_there_is_one(tmp_path: Path) -> None:
@@ -230,3 +247,16 @@ def test_numbered_sources_without_canals_group_have_no_effect(tmp_path: Path) ->
     )
     (warning,) = [it for it in find_warnings(read(tmp_path, text)) if "master2" in it]
     assert "only group-instance.xml reads it" in warning
+
+
+def test_what_members_have_in_quarantine_is_listed_with_their_names(tmp_path: Path) -> None:
+    config = group(tmp_path)
+    for name, place in (("a", "1/binlog.000001@1:4:2"), ("b", "2/binlog.000007@1:9:2")):
+        part = config.parts[name]
+        quarantine = Quarantine(path_of(part.file_data_dir, part.destination))
+        quarantine.add(Item(place, "shop", "orders", 30, 1, 1, 40, "it is cut off", ""))
+        quarantine.sync()
+    assert [str(Cut.parse(it.position)) for it in listed(config)] == [
+        "a/1/binlog.000001@1:4:2",
+        "b/2/binlog.000007@1:9:2",
+    ]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sluice.instance.merge.order import By, Mark, Order
+from sluice.instance.merge.order import UNKNOWN, By, Mark, Order
 from sluice.protocol.errors import SourceError
 from tests.effort import times
 from tests.merge_model import ModelOrder, each, slices
@@ -27,6 +27,8 @@ class Clock:
         self.now += chance.randrange(20)
         now, member, count, is_open = self.now, chance.randrange(MEMBERS), chance.randrange(1, 6), chance.random() < 0.4
         stamps = array("q", [now + chance.randrange(-20, 10) for _ in range(count)])
+        if chance.random() < 0.1:
+            stamps[0] = UNKNOWN
         sizes = array("q", [chance.randrange(7) for _ in range(count)])
         return lambda order: order.add(member, stamps, sizes, is_open=is_open, now=now)
 
@@ -51,12 +53,12 @@ class Clock:
         member, offset, name = chance.randrange(MEMBERS), chance.randrange(-20, 20), chance.choice(OTHERS)
         if name == "set_offset":
             return lambda order: order.set_offset(member, offset)
-        if name == "set_waited":
-            return lambda order: order.set_waited(member, offset > 0)
+        if name in ("set_waited", "set_full"):
+            return lambda order: getattr(order, name)(member, offset > 0)
         return lambda order: getattr(order, name)(member)
 
 
-OTHERS = ["set_offset", "set_offset", "set_waited", "set_waited", "reset", "reset", "leave", "remove"]
+OTHERS = ["set_offset", "set_offset", "set_waited", "set_waited", "set_full", "reset", "reset", "leave", "remove"]
 CALLS = [Clock.add] * 8 + [Clock.release] * 5 + [Clock.heartbeat] * 4 + [Clock.other] * 2
 
 
@@ -72,6 +74,9 @@ def test_the_compiled_order_is_that_of_the_model() -> None:
             pool, whole_seconds, waited = chance.randrange(1, 6), chance.random() < 0.1, chance.random() < 0.5
             for it in (order, model):
                 it.add_member(name, pool=pool, exact=exact, whole_seconds=whole_seconds, waited=waited)
+        if chance.random() < 0.1:
+            for it in (order, model):
+                it.resume(1)
         for _ in range(chance.randrange(5, 60)):
             call = chance.choice(CALLS)(clock)
             got = call(order)
@@ -120,6 +125,56 @@ def test_a_release_has_room_for_one_transaction_at_least() -> None:
     assert order.state(0).bytes == 20, "the ring may not have them yet"
     assert slices(order.release(1)) == []
     assert order.state(0).bytes == 0
+
+
+def test_a_pool_without_room_is_full_whatever_is_counted() -> None:
+    order = Order(By.TIME)
+    order.add_member("a", pool=100)
+    add(order, 0, 1)
+    assert not order.state(0).is_full
+    order.set_full(0, True)
+    assert order.state(0).is_full
+    assert slices(order.release(1000)) == [(0, 1, 0)]
+    add(order, 0, 2, is_open=True)
+    assert slices(order.release(1000)) == [(0, 2, Mark.PART)]
+
+
+def test_what_follows_of_a_transaction_that_was_released_in_part_before_is_first() -> None:
+    order = Order(By.TIME)
+    for name in "ab":
+        order.add_member(name, pool=100)
+    order.resume(1)
+    add(order, 0, 1)
+    order.heartbeat(0, 1 << 60)
+    assert slices(order.release(1000)) == []
+    assert order.holders() == [1]
+    add(order, 1, 5, 6)  # the first is what follows
+    order.heartbeat(1, 1 << 60)
+    assert slices(order.release(1000)) == [(1, 1, 0), (0, 1, 0), (1, 2, 0)]
+
+
+def test_ids_beyond_all_times_are_in_order() -> None:
+    order = Order(By.COLUMN)
+    for name in "ab":
+        order.add_member(name, pool=100)
+    add(order, 0, (1 << 62) + 1, (1 << 63) - 2)
+    add(order, 1, 1 << 62, (1 << 62) + 2)
+    for member in range(2):
+        order.heartbeat(member, 0)
+    assert slices(order.release(1000)) == [(1, 1, 0), (0, 1, 0), (1, 2, 0), (0, 2, 0)]
+
+
+def test_a_transaction_without_the_column_is_not_late() -> None:
+    order = Order(By.COLUMN)
+    for name in "ab":
+        order.add_member(name, pool=100)
+    add(order, 0, 10, 20)
+    order.heartbeat(0, 0)
+    order.heartbeat(1, 0)
+    assert slices(order.release(1000)) == [(0, 2, 0)]
+    add(order, 1, UNKNOWN)
+    order.heartbeat(1, 0)
+    assert slices(order.release(1000)) == [(1, 1, 0)]
 
 
 @pytest.mark.parametrize("stamp", [-(1 << 63), (1 << 63) - 1])

@@ -39,7 +39,7 @@ class GroupConfig(InstanceConfig):
     members: Annotated[tuple[str, ...], BeforeValidator(names)] = setting(
         MEMBERS_KEY, min_length=1, max_length=MAX_MEMBERS
     )
-    order: Annotated[Literal["time", "arrival"], BeforeValidator(lower)] = setting("sluice.group.order", "time")
+    order: str = setting("sluice.group.order", "time", pattern=r"^(time|arrival|column:.+)$")
     window: int = setting("sluice.group.window", 100, ge=10, le=60_000, unit="ms")
     max_wait: int = setting("sluice.group.maxWait", 0, ge=0, le=31_536_000_000, unit="ms")
     pool: int = setting("sluice.group.pool", 16 << 20, ge=1 << 20, le=1 << 40, unit="bytes")
@@ -127,9 +127,33 @@ class GroupConfig(InstanceConfig):
         """See `InstanceConfig.place`."""
         return "; ".join(f"{name}: {it.place}" for name, it in self._parts.items())
 
+    def sources(self) -> Mapping[str, InstanceConfig]:
+        """See `InstanceConfig.sources`."""
+        return self._parts
+
+    def goes_on_with(self, other: InstanceConfig) -> bool:
+        """See `InstanceConfig.goes_on_with`: members come and go, and their servers are read with other settings."""
+        if not isinstance(other, GroupConfig):
+            return False
+        for name in self._parts.keys() & other.parts.keys():
+            before, after = self._parts[name], other.parts[name]
+            if before != after and (
+                type(before) is not type(after) or not before.address[0] or after.address != before.address
+            ):
+                return False
+        mine, its = (it.with_parts({}).model_copy(update={"members": ()}) for it in (self, other))
+        return mine == its
+
     def warnings(self) -> list[str]:
         """See `InstanceConfig.warnings`."""
-        return [f"member {name}: {text}" for name, it in self._parts.items() for text in it.warnings()]
+        found = [f"member {name}: {text}" for name, it in self._parts.items() for text in it.warnings()]
+        for name, it in self._parts.items():
+            if it.others:
+                found.append(
+                    f"member {name}: a group does not switch to {', '.join(it.others)}: a second server of a member has"
+                    " no effect"
+                )
+        return found
 
     def secrets(self) -> list[str]:
         """See `Settings.secrets`."""

@@ -3,27 +3,33 @@
 Each member has a parser of its own, with a ring that is its pool. The merger (`sluice.instance.merge`) says what goes
 out next, and compiled code moves that. A place is a cut. When something fails here, all members are read again from
 what was put last; what fails in a member is a matter of its parser, which tries again by itself.
+
+The stream begins with the members that the cursors have. Any other one joins it: its start is stored with all cursors,
+and put as a slot of its own, before it is merged. A member that is removed keeps its place.
 """
 
-import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ....protocol import props
-from ....protocol.cut import Cut, Executed, parse_executed
+from ....protocol.canal.entry_pb2 import MYSQL, Entry, EntryType, EventType, Header, Pair, RowChange
+from ....protocol.cut import Cut, Executed, executed_at, executed_text, parse_executed
 from ....protocol.errors import (
     BadPositionError,
+    ConfigError,
     NotConfiguredError,
+    PurgedError,
     SluiceError,
     SourceChangedError,
     SourceError,
     UnknownTableError,
 )
-from ....protocol.gtid import GtidSet
+from ....protocol.member import MAX_MEMBERS
 from ....protocol.position import Position
 from ....store.cursor import OLDEST, Cursor
 from ....store.ring import Flag, Kind, Ring, Staging
@@ -31,14 +37,15 @@ from ....store.segment import SegmentWriter
 from ....store.track import Track
 from ...columns import SourceColumn
 from ...config import InstanceConfig
-from ...context import current_destination
-from ...merge.merger import MemberOptions, Merger, Ordering
+from ...merge.merger import MemberOptions, MemberState, Merger, Ordering
+from ...merge.order import Mark
 from ...merge.pools import Pool, move
 from ...sink.filters import TableFilter
-from ...source import Expiry, MemberParser, Proof, TableReader
+from ...source import LOST, Expiry, KeepStart, MemberParser, Proof, TableReader
 from ...status import MemberStatus, ParserStatus
 from ..thread import ParserThread
 from .config import GroupConfig
+from .member import Clock, MakeMember, Member
 from .places import check_places, places_of
 
 if TYPE_CHECKING:
@@ -46,38 +53,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MakeMember = Callable[..., MemberParser]
-
 SLICE: Final = 1 << 20
 """Bytes that are merged at once."""
-SLOTS: Final = 16384
-"""Of a pool."""
-MEASURED: Final = 60.0
-"""Seconds between two measurements of a clock."""
 CLOSING: Final = 3.0
 """Seconds that the parsers of members have to end."""
-
-
-@dataclass(slots=True)
-class _Member:
-    """A member while it is read."""
-
-    name: str
-    pool: Pool
-    parser: MemberParser
-    begun: Position | None = None
-    """Where its stream began."""
-    gtids: GtidSet | None = None
-    state: tuple[str, str] = ("", "")
-    quiet: tuple[int, int] | None = None
-    """The slot before which it had nothing more, and when that was."""
-    told: tuple[int, int] | None = None
-    """What of that the merger was told last."""
-    ahead: float | None = None
-    """Seconds by which its clock is ahead, if that was measured."""
-    measured: threading.Event = field(default_factory=threading.Event)
-    """Its clock was asked for."""
-    has_left: bool = False
+AGAIN: Final = 1.0
+"""Seconds until it is tried again to store where a member begins."""
+SAID: Final = 60.0
+"""Seconds until it is said again that transactions of a member come too late."""
 
 
 class GroupParser(ParserThread):
@@ -98,29 +81,42 @@ class GroupParser(ParserThread):
     ) -> None:
         """``make_member`` makes the parser of a member; for the rest see `sluice.instance.source.ParserFactory`."""
         super().__init__(config.destination, (start, *later), on_state)
+        self.keep_start: KeepStart | None = None
+        """See `sluice.instance.source.Grouped`."""
         self._make_member = make_member
         self._config = config
         self._ring, self._staging, self._writer = ring, Staging(), SegmentWriter(ring.pool)
         self._on_begin = on_begin
         self._epoch = epoch
         self._stop = stop
-        self._members: list[_Member] = []
+        self._members: dict[str, Member] = {}
+        self._pools: list[Pool] = []  # by the numbers of members in the merger, those of removed ones included
+        self._ended: list[Member] = []  # whose parsers may still run
         self._merger: Merger | None = None
+        self._reconfigured: GroupConfig | None = None  # what it is to go on with
+        self._starts: dict[str, Cursor] = {}  # of the members that join, as they were to be stored
         self._reached: Cut | None = None  # what was put, once the stream has begun
+        self._is_moving = False  # something has moved from the pools, and is not put yet
+        self._broken: set[str] = set()  # the members of which a transaction was ended by a marker
         self._wake = threading.Event()
         self._lock = threading.Lock()  # of the merger, and of what is said of the state
         self._filter: TableFilter | None = None
         self._change = ""
         self._events = 0
-        self._zero = time.time() - time.monotonic()  # noqa: TID251  stamps are of such clocks; it is not set after this
+        self._clock = Clock()
+        self._late: dict[str, tuple[int, float]] = {}  # how many of a member were said to be late, and when
 
     # --- what any thread may ask
 
     @property
     def failure(self) -> SluiceError | None:
-        """Why the first of the members that cannot be read cannot, else the group."""
-        found = (it.parser.failure for it in tuple(self._members))
-        return next((it for it in found if it is not None), self._failure)
+        """Why the group cannot go on, or the first of the members for which it waits for ever."""
+        if self._failure is not None:
+            return self._failure
+        found = [it.parser.failure for it in self._current() if self._waits_for(it.name)]
+        if self._config.max_wait and self._keeps_starts and None in found:
+            return None
+        return next((it for it in found if it is not None), None)
 
     @failure.setter
     def failure(self, failure: SluiceError | None) -> None:
@@ -129,7 +125,7 @@ class GroupParser(ParserThread):
     @property
     def status(self) -> ParserStatus:
         """How far it is: all members together, and the one that is furthest behind."""
-        found = [it.parser.status for it in tuple(self._members)]
+        found = [it.parser.status for it in self._current()]
         behind = [it.behind for it in found]
         return ParserStatus(
             behind=None if not behind or None in behind else max(it for it in behind if it is not None),
@@ -151,7 +147,7 @@ class GroupParser(ParserThread):
             if self._merger is None:
                 return ()
             merged, holders = self._merger.status(), self._merger.waits_for
-            states = {it.name: it.state for it in self._members}
+            streams, states = self._merger.streams, {it.name: it.state for it in self._members.values()}
         return tuple(
             MemberStatus(
                 name=name,
@@ -162,6 +158,7 @@ class GroupParser(ParserThread):
                 late=merged[name].late,
                 silent=merged[name].silent / 1_000_000,
                 holds=name in holders,
+                streams=name == streams,
             )
             for name, (state, text) in states.items()
         )
@@ -229,25 +226,52 @@ class GroupParser(ParserThread):
     def refilter(self, table_filter: TableFilter) -> None:
         """Use another filter, of all members."""
         self._filter = table_filter
-        for it in tuple(self._members):
+        for it in self._current():
             it.parser.refilter(table_filter)
 
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
-        """See `ParserThread.begin_at`."""
+        """See `ParserThread.begin_at`; once it has begun, so do the members whose sources have lost their places."""
         super().begin_at(places)
-        for it in tuple(self._members):
-            it.parser.begin_at(places_of(it.name, places))
+        self._wake.set()
+
+    def reconfigure(self, config: InstanceConfig) -> None:
+        """Go on with other members, or other settings of them. Raises ConfigError, and then goes on as before."""
+        assert isinstance(config, GroupConfig)
+        known = self._reached.places if self._reached is not None else {}
+        removed = known.keys() - self._members.keys()
+        if again := sorted(config.parts.keys() & removed):
+            raise ConfigError(
+                f"member {again[0]} was removed, and clients have its last place: a name is not used again, choose"
+                " another"
+            )
+        if len(known.keys() | config.parts.keys()) > MAX_MEMBERS:
+            raise ConfigError(
+                f"sluice.group.members: at most {MAX_MEMBERS} are possible, and {len(removed)} that were removed count,"
+                " because clients have their places; begin a new destination"
+            )
+        self._reconfigured = config
+        self._wake.set()
 
     def stop(self) -> None:
         """Tell the thread to end, and return at once; the members end with it."""
         super().stop()
         self._wake.set()
-        for it in tuple(self._members):
-            it.parser.stop()
+        for it in self._current():
+            it.stop()
         self._ring.wake()
 
+    def _current(self) -> Sequence[Member]:
+        return tuple(self._members.values())
+
+    def _waits_for(self, name: str) -> bool:
+        """Whether the others wait for a member, or would if it brought nothing."""
+        with self._lock:
+            if self._merger is None or self._reached is None or name not in self._merger.names:
+                return True
+            return self._merger.state(name) is MemberState.MERGED or not self._keeps_starts
+
     def _parsers(self) -> Mapping[str, MemberParser]:
-        found = {it.name: it.parser for it in tuple(self._members)}
+        found = {it.name: it.parser for it in self._current()}
         if not found:
             raise SourceError("the group has not begun yet: ask again")
         return found
@@ -263,39 +287,58 @@ class GroupParser(ParserThread):
 
     def _read(self) -> None:
         """Merge until told to stop, or until nothing more will come. Raises SluiceError."""
+        while self._read_places():
+            pass
+
+    def _read_places(self) -> bool:
+        """Merge; return whether it is to begin at other places. Raises SluiceError."""
         self._staging.clear()
         places = self._places
         if self._reached is not None:
-            places = [replace(Cursor.at(self._reached), restart=self._ring.restarts.at(self._reached))]
+            places = [self._cursor(self._reached)]
         check_places(places)
         begin = next((it.position for it in places if it is not None and it != OLDEST), None)
         kept = begin if isinstance(begin, Cut) else Cut()
-        parts, now = self._parts(kept), self._now()
+        if self._reconfigured is not None:
+            self._config, self._reconfigured = self._reconfigured, None
+        parts, options = self._parts(kept), MemberOptions(self._config.pool)
+        initial = [name for name in parts if name in kept.places or not kept.places]
+        inside = {name for name, it in kept.places.items() if self._reached is not None and it != it.transaction}
+        inside -= self._broken
+        removed = [name for name in kept.places if name not in self._config.parts]
+        if removed and self._reached is None and self._keeps_starts:
+            logger.warning(
+                "sluice.group.members does not have %s, of which clients have places: nothing more of it is delivered",
+                ", ".join(removed),
+            )
         merger = Merger(
             Ordering.parse(self._config.order),
-            {name: MemberOptions(self._config.pool) for name in parts},
-            removed=[name for name in kept.places if name not in self._config.parts],
+            dict.fromkeys(initial, options),
+            removed=[name for name in kept.places if name not in parts],
+            streams=next((it for it in parts if it in inside), None),
             window=self._config.window * 1000,
             max_wait=self._config.max_wait * 1000,
-            now=now,
+            now=self._clock.now(),
         )
-        members = [self._open(name, it, places) for name, it in parts.items()]
         with self._lock:
-            self._merger, self._members = merger, members
+            self._merger, self._members, self._pools = merger, {}, []
         try:
-            for it in members:
-                it.parser.start()
-                threading.Thread(target=self._measure, args=(it,), name=f"clock {it.name}", daemon=True).start()
-            if self._stopping.is_set():
-                return
-            self._merge(merger, members, kept)
+            for name in initial:
+                self._open(merger, name, places_of(name, places))
+                self._members[name].is_admitted = self._reached is None
+            self._add_others(merger)
+            for name in inside - self._config.parts.keys():
+                self._end_transaction(name)
+                self._put()
+            return not self._stopping.is_set() and self._merge(merger, places, kept)
         finally:
-            for it in members:
-                it.parser.stop()
-                it.pool.ring.close()
+            ended = [*self._ended, *self._current()]
+            for it in ended:
+                it.close()
             until = time.monotonic() + CLOSING
-            for it in members:
+            for it in ended:
                 it.parser.join(max(0.0, until - time.monotonic()))
+            self._ended.clear()
 
     def _parts(self, kept: Cut) -> Mapping[str, InstanceConfig]:
         """Return the members that are read: if there is a stop, those that are before it."""
@@ -308,127 +351,211 @@ class GroupParser(ParserThread):
         }
         return {name: it for name, it in self._config.parts.items() if name in left}
 
-    def _open(self, name: str, config: InstanceConfig, places: Sequence[Cursor | None]) -> _Member:
-        """Make what reads a member."""
-        ring = Ring(SLOTS, self._config.pool)
-        start, *later = places_of(name, places)
-        stop = self._stop.places.get(name) if isinstance(self._stop, Cut) else None
+    @property
+    def _keeps_starts(self) -> bool:
+        """Whether members may join; what reads again where clients are reads the members that these have."""
+        return self.keep_start is not None
 
-        def on_begin(position: Position | None, gtids: GtidSet | None) -> None:
-            member.begun, member.gtids = position, gtids
-            self._wake.set()
+    def _add_others(self, merger: Merger) -> None:
+        """Begin to read the members that are to join, each where the configuration says."""
+        others = [name for name in self._config.parts if name not in merger.names]
+        for name in others if self._keeps_starts else ():
+            merger.join(name, MemberOptions(self._config.pool))
+            self._open(merger, name, [self._starts.get(name)])
 
-        def on_state(state: str, text: str) -> None:
-            member.state = state, text
-            self._tell()
-            self._wake.set()
-
-        def on_caught_up(at: float) -> None:
-            member.quiet = ring.next, int((self._zero + at) * 1_000_000)
-            self._wake.set()
-
-        parser = self._make_member(
-            config, ring, start=start, later=later, on_begin=on_begin, on_state=on_state, epoch=self._epoch, stop=stop
+    def _open(self, merger: Merger, name: str, places: Sequence[Cursor | None]) -> None:
+        """Begin to read a member at the first of these places that it has."""
+        number = merger.names.index(name)
+        column, first = Ordering.parse(self._config.order).column, merger.next(name)
+        member = Member(
+            name,
+            self._config.parts[name],
+            self._make_member,
+            places=places,
+            stop=self._stop.places.get(name) if isinstance(self._stop, Cut) else None,
+            epoch=self._epoch,
+            pool=partial(Pool, name, column=column, first=first),
+            memory=self._config.pool,
+            clock=self._clock,
+            on_change=self._wake.set,
+            on_state=self._tell,
         )
-        member = _Member(name, Pool(name, ring, props.MEMBER), parser)
-        parser.heartbeat = self._config.window / 2000
-        parser.on_caught_up = on_caught_up
-        ring.on_put = self._wake.set
-        self._ring.restarts.members[name] = ring.restarts
+        member.parser.heartbeat = self._config.window / 2000
+        restarts, known = member.pool.ring.restarts, self._ring.restarts.members.get(name)
+        if known is not None:
+            restarts.go_on_from(known)
+        self._ring.restarts.members[name] = restarts
         if self._filter is not None:
-            parser.refilter(self._filter)
+            member.parser.refilter(self._filter)
         if self._change and name == next(iter(self._config.parts)):
-            parser.announce(self._change)
-        return member
-
-    def _measure(self, member: _Member) -> None:
-        """Ask a member for its time, now and then."""
-        current_destination.set(self._destination)
-        while not self._stopping.is_set() and member in self._members:
-            try:
-                with contextlib.suppress(SluiceError):  # its parser says so
-                    member.ahead = member.parser.clock()
-            finally:  # it is read, whatever becomes of this
-                member.measured.set()
-                self._wake.set()
-            self._stopping.wait(MEASURED)
+            member.parser.announce(self._change)
+            self._change = ""
+        with self._lock:
+            self._members[name] = member
+            self._pools[number:] = [member.pool, *self._pools[number + 1 :]]
+        member.start()
+        if self._stopping.is_set():
+            member.stop()
 
     def _tell(self) -> None:
         """Say what the members' states make together: an error of one of them is the group's, named."""
         with self._lock:
-            states = {it.name: it.state for it in self._members}
+            states = {it.name: it.state for it in self._members.values()}
             wrong = [f"member {name}: {text}" for name, (state, text) in states.items() if state == "error"]
             if wrong:
                 self._set_state("error", "; ".join(wrong))
             elif states and all(state in ("running", "finished") for state, _ in states.values()):
                 self._set_state("running", "")
 
-    def _merge(self, merger: Merger, members: list[_Member], kept: Cut) -> None:
+    def _merge(self, merger: Merger, places: Sequence[Cursor | None], kept: Cut) -> bool:
+        """Merge; return whether it is to begin at other places."""
         tick = 0.0
-        pools = [it.pool for it in members]
         while not self._stopping.is_set():
             self._wake.wait(merger.period / 1_000_000)
             self._wake.clear()
+            if self._reached is None and (self._places is not places or self._reconfigured is not None):
+                return True
+            places = self._follow(merger, places)
             with self._lock:
-                for it in members:
-                    self._take(merger, it)
-                if time.monotonic() >= tick:
-                    for name in merger.tick(now=self._now()):
-                        logger.warning("member %s is silent: the others go on without it, as configured", name)
-                    tick = time.monotonic() + merger.period / 1_000_000
-                slices = merger.release(SLICE, now=self._now())
-            if len(slices) or all(it.begun is not None for it in members):
-                self._begin(members, kept)
+                for it in self._members.values():
+                    if it.is_admitted:
+                        self._events += it.tell(merger)
+                is_due = time.monotonic() >= tick
+                passed = merger.tick(now=self._clock.now()) if is_due else []
+                slices = merger.release(SLICE, now=self._clock.now())
+            if is_due:
+                self._say(merger, passed)
+                tick = time.monotonic() + merger.period / 1_000_000
+            if self._reached is None and (len(slices) or self._has_begun(kept)):
+                self._begin(merger, places, kept)
             if len(slices):
-                move(pools, slices, self._ring, self._staging, self._writer)
-                if not self._put(members):
-                    return
+                self._is_moving = True
+                move(self._pools, slices, self._ring, self._staging, self._writer)
+                if slices[-1] & Mark.BROKEN:
+                    self._end_transaction(merger.names[slices[-3]])
+                if not self._put():
+                    return False
                 self._wake.set()  # there may be more
-            elif all(it.has_left for it in members):
-                return
+            elif (self._members or self._stop is not None) and all(it.has_left for it in self._members.values()):
+                return False
+            if self._reached is not None:
+                self._admit(may_join=merger.streams is None)
+        return False
 
-    def _take(self, merger: Merger, member: _Member) -> None:
-        """Tell the merger what a member has brought."""
-        if member.has_left or not member.measured.is_set():  # its keys would be wrong
-            return
-        name, pool, quiet, state = member.name, member.pool, member.quiet, member.state[0]
-        ahead = round((member.ahead or 0.0) * 1_000_000)
-        merger.measured(name, ahead)
-        now = self._now()
-        stamps, sizes, is_open = pool.take(now)
-        if len(stamps):
-            self._events += len(stamps)
-            merger.add(name, stamps, sizes, is_open=is_open, now=now)
-        if quiet is not None and quiet is not member.told and quiet[0] == pool.taken:
-            merger.heartbeat(name, now=now, time=quiet[1] + ahead)  # as of its arrival: it may have more by now
-            member.told = quiet
-        if state == "finished" and pool.taken == pool.ring.next:
-            merger.leave(name)
-            member.has_left = True
+    def _follow(self, merger: Merger, places: Sequence[Cursor | None]) -> Sequence[Cursor | None]:
+        """Do what was asked for meanwhile; return the places where it was last asked to go on."""
+        if self._reconfigured is not None:
+            self._change_members(merger)
+        if self._places is places or merger.streams is not None:
+            return places
+        places = self._places
+        self._go_on(merger, places)
+        return places
 
-    def _begin(self, members: list[_Member], kept: Cut) -> None:
-        """Say where the stream begins, or where a member that comes later does: before its first change."""
-        begun = {it.name: it.begun for it in members if it.begun is not None}
-        if self._reached is None:
-            known = {name: it for name, it in begun.items() if name in kept.places or not kept.places}
-            self._reached = Cut({**kept.places, **known})
-            gtids = {it.name: it.gtids for it in members if it.gtids is not None and it.begun is not None}
-            if isinstance(self._places[0], Cursor):
-                gtids = parse_executed(self._places[0].gtid) | gtids
-            self._on_begin(self._reached, {name: it for name, it in gtids.items() if name in self._reached.places})
-        for name, place in begun.items():
-            if name not in self._reached.places:
-                self._join(name, place)
+    def _say(self, merger: Merger, passed: Sequence[str]) -> None:
+        for name in passed:
+            logger.warning("member %s is silent: the others go on without it, as configured", name)
+        for name, it in merger.status().items():
+            late, when = self._late.get(name, (0, 0.0))
+            if it.late > late and time.monotonic() - when >= SAID:
+                logger.warning("member %s: %d transactions came too late for their place in the order", name, it.late)
+                self._late[name] = it.late, time.monotonic()
 
-    def _join(self, name: str, place: Position) -> None:
-        """Put the place where a member begins: clients that pass it will go on there."""
-        source, file, begin, n = place.parts
-        number = self._ring.files.intern(file)
+    # --- members that come and go
+
+    def _change_members(self, merger: Merger) -> None:
+        """Go on as configured now: with other members, or with other settings of them."""
+        config, self._reconfigured = self._reconfigured, None
+        assert config is not None
+        self._config = config
+        for name in [it for it in self._members if it not in config.parts]:
+            with self._lock:
+                merger.remove(name)
+            self._drop(name)
+            logger.info("member %s was removed: nothing more of it is delivered", name)
+        for it in self._current():
+            if it.config != config.parts[it.name]:
+                place = self._place_of(it.name)
+                with self._lock:
+                    merger.reset(it.name)
+                self._drop(it.name)
+                self._open(merger, it.name, [place])
+        self._add_others(merger)
+
+    def _go_on(self, merger: Merger, places: Sequence[Cursor | None]) -> None:
+        """Let the members that have lost their places go on where all clients are by now."""
+        assert self._reached is not None
+        for it in self._current():
+            before = self._reached.places.get(it.name)
+            found = places_of(it.name, [place for place in places if place not in (None, OLDEST)])[:1]
+            after = found[0].position if found and found[0] is not None else None
+            if not isinstance(it.parser.failure, LOST) or before is None or after is None:
+                continue
+            if before.same_history(after) and after.precedes(before):
+                continue
+            logger.warning("member %s resumes at %s, after %s", it.name, after, before)
+            with self._lock:
+                merger.reset(it.name)
+            self._drop(it.name)
+            Track(self._ring).stage_join(self._staging, self._writer, it.name, after)
+            if self._ring.put(self._staging, self._stopping):
+                self._reached = self._reached.advance(it.name, after)
+                self._open(merger, it.name, found)
+
+    def _place_of(self, name: str) -> Cursor | None:
+        """Return where a member goes on."""
+        if self._reached is None or name not in self._reached.places:
+            return self._starts.get(name)
+        return places_of(name, [self._cursor(self._reached)])[0]
+
+    def _cursor(self, reached: Cut) -> Cursor:
+        """Return the place up to which all is put, with what was executed there as far as that is known."""
+        # Inside of a transaction the place alone counts.
+        between = {name for name, it in reached.places.items() if it == it.transaction}
+        executed = {it.name: it.pool.executed for it in self._current() if it.name in between}
+        known = {name: it for name, it in executed.items() if it is not None}
+        text = "" if self._is_moving else executed_text(known)
+        return replace(Cursor.at(reached, text), restart=self._ring.restarts.at(reached))
+
+    def _drop(self, name: str) -> None:
+        """Read a member no longer."""
+        with self._lock:
+            member = self._members.pop(name)
+        member.close()
+        self._ended.append(member)
+
+    def _end_transaction(self, name: str) -> None:
+        """Put a marker where nothing more comes of a transaction of which parts were put."""
+        assert self._reached is not None  # begun before
+        member = self._members.get(name)
+        place = (member.place if member is not None else None) or self._reached.places[name]
+        why = f"member {name}: the rest of the transaction at {place} is not delivered, for the member was removed"
+        logger.error("%s", why)
+        self._broken.add(name)
+        file, offset = place.canal_place
+        header = Header(
+            version=1,
+            logfileName=file,
+            logfileOffset=offset,
+            serverenCode="UTF-8",
+            executeTime=self._clock.now() // 1000,
+            sourceType=MYSQL,
+            eventType=EventType.QUERY,
+            props=[Pair(key=props.GAP, value=why), Pair(key=props.MEMBER, value=name)],
+        )
+        statement = RowChange(eventType=EventType.QUERY, isDdl=False, sql=f"-- {props.GAP}: {why}")
+        entry = Entry(header=header, entryType=EntryType.ROWDATA, storeValue=statement.SerializeToString())
+        self._writer.write_framed(entry.SerializeToString())
+        source, file_key, begin, n = place.parts
+        number = self._ring.files.intern(file_key)
         self._staging.add_entry(
             self._writer,
-            Kind.ADVANCE,
+            Kind.GAP,
+            event_type=int(EventType.QUERY),
             flags=Flag.BOUNDARY,
             source=self._ring.sources.intern((name, source)),
+            execute_ms=header.executeTime,
+            event_offset=begin,
             file=number,
             begin=begin,
             n=n,
@@ -436,19 +563,84 @@ class GroupParser(ParserThread):
             next_begin=begin,
             next_n=n,
         )
-        if self._reached is not None and self._ring.put(self._staging, self._stopping):
-            self._reached = self._reached.advance(name, place)
 
-    def _put(self, members: list[_Member]) -> bool:
+    # --- places
+
+    def _has_begun(self, kept: Cut) -> bool:
+        """Whether all members have begun that the stream begins with."""
+        return all(it.begun is not None for it in self._current() if not kept.places or it.name in kept.places)
+
+    def _begin(self, merger: Merger, places: Sequence[Cursor | None], kept: Cut) -> None:
+        """Say where the stream begins."""
+        begun = {it.name: it for it in self._current() if it.begun is not None}
+        if kept.places:
+            begun = {name: it for name, it in begun.items() if name in kept.places}
+        self._reached = Cut({**kept.places, **{name: it.begun for name, it in begun.items() if it.begun is not None}})
+        for it in self._current():
+            it.is_admitted = it.name in begun
+            if not it.is_admitted and it.name in kept.places:  # it has to go on there, and nowhere later
+                self._drop(it.name)
+                self._open(merger, it.name, it.places[:1])
+        sides = [(it.position, parse_executed(it.gtid)) for it in places if it and isinstance(it.position, Cut)]
+        gtids = executed_at(self._reached, sides)
+        gtids |= {name: it.gtids for name, it in begun.items() if it.gtids is not None}
+        self.failure = next((it.gap for it in begun.values() if it.gap is not None), None)
+        self._on_begin(self._reached, gtids)
+        self.failure = None
+        for it in begun.values():
+            it.gap = None
+
+    def _admit(self, *, may_join: bool) -> None:
+        """Let members join that have begun and whose starts are stored, and say what others have lost meanwhile."""
+        assert self._reached is not None
+        for it in self._current():
+            if it.begun is None:
+                continue
+            if it.name in self._reached.places:
+                it.is_admitted = True
+                if it.gap is not None:
+                    self._pass_gap(it, it.gap)
+            elif self._is_kept(it) and may_join:
+                Track(self._ring).stage_join(self._staging, self._writer, it.name, it.begun)
+                if self._ring.put(self._staging, self._stopping):
+                    self._reached = self._reached.advance(it.name, it.begun)
+                    it.is_admitted = True
+                    logger.info("member %s joins at %s", it.name, it.begun)
+
+    def _is_kept(self, member: Member) -> bool:
+        """Whether it is stored where a member begins; else see to it."""
+        if self.keep_start is None or member.begun is None:
+            return member.begun is not None
+        if member.joining is None:
+            if time.monotonic() < member.joins_after:
+                return False
+            self._starts[member.name] = Cursor.at(member.begun, str(member.gtids or ""))
+            member.joining = self.keep_start(member.name, member.begun, member.gtids)
+            member.joining.add_done_callback(lambda _: self._wake.set())
+        if not member.joining.done():
+            return False
+        error = member.joining.exception()
+        if error is None:
+            return True
+        logger.warning("member %s joins as soon as it can be stored where it begins: %s", member.name, error)
+        member.joining, member.joins_after = None, time.monotonic() + AGAIN
+        return False
+
+    def _pass_gap(self, member: Member, gap: PurgedError) -> None:
+        """Say that a member goes on after changes that were purged, as configured."""
+        assert self._reached is not None
+        assert member.begun is not None
+        self.failure, member.gap = gap, None
+        self._on_begin(self._reached.advance(member.name, member.begun), None)
+        self.failure = None
+
+    def _put(self) -> bool:
         """Put what is staged; False when it is to stop."""
         if not self._ring.put(self._staging, self._stopping):
             return False
         assert self._reached is not None, "begun before"
-        for it in members:
-            if (place := it.pool.ring.after(it.pool.ring.first - 1)) is not None and it.pool.ring.first:
-                self._reached = self._reached.advance(it.name, Track(it.pool.ring).position(place))
+        self._is_moving = False
+        for it in self._current():
+            if (place := it.place) is not None:
+                self._reached = self._reached.advance(it.name, place)
         return True
-
-    def _now(self) -> int:
-        """Return the time, µs since 1970, on a clock that is not set."""
-        return int((self._zero + time.monotonic()) * 1_000_000)

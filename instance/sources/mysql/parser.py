@@ -692,7 +692,8 @@ class Parser(BinlogParser[MysqlConfig, Connection]):
         """See `sluice.instance.source.MemberParser.clock`."""
         with self._binlog() as binlog:
             found = [self._ask_time(binlog) for _ in range(ASKED)]
-        return min(found)[1]  # the quickest answer is the most exact one
+        took, ahead = min(found)  # the quickest answer is the most exact one
+        return math.copysign(max(0.0, abs(ahead) - took / 2), ahead)  # a clock that may be right is
 
     @staticmethod
     def _ask_time(binlog: Connection) -> tuple[float, float]:

@@ -23,6 +23,8 @@ MOST_BEHIND = 30.0
 """Seconds that a parser may be behind."""
 ROOMY = 0.5
 """Fill of a ring up to which no consumer holds the parser up."""
+MOST_SILENT = 10.0
+"""Seconds for which a member of a group may bring nothing."""
 MOST_STUCK = 60.0
 """Seconds that a full ring may stand still: a consumer may need so long for a batch."""
 MOST_IDLE = 300.0
@@ -104,8 +106,12 @@ def _unowned(status: DestinationStatus) -> Told:
 
 
 def _source_silent(status: DestinationStatus) -> Told:
-    if status.state == "running" and status.parser.silent:
+    if status.state == "running" and status.parser.silent and not status.parser.members:
         yield "", f"nothing has come from the source for {duration(status.parser.silent)}, not even a heartbeat"
+    for it in status.parser.members:
+        if status.state == "running" and it.silent > MOST_SILENT and it.state != "left":
+            rest = ": the others wait for it" if it.holds else ": the others go on" if it.state == "passed" else ""
+            yield f"member {it.name}", f"nothing has come for {duration(it.silent)}, not even a heartbeat{rest}"
 
 
 def _source_lag(status: DestinationStatus) -> Told:
@@ -215,6 +221,13 @@ def _statements(status: DestinationStatus) -> Told:
     if status.parser.dml_statements:
         number = status.parser.dml_statements
         yield "", f"{counted(number, 'change')} since the start logged as statements: the rows were not delivered"
+
+
+def _disorder(status: DestinationStatus) -> Told:
+    for it in status.parser.members:
+        if it.late:
+            text = "since the start came too late for their place in the order, and are marked"
+            yield f"member {it.name}", f"{counted(it.late, 'transaction')} {text}"
 
 
 _ERROR, _WARNING = Severity.ERROR, Severity.WARNING
@@ -363,6 +376,13 @@ TABLE = (
         "Changes were logged as statements since the destination was started; a restart clears it",
         "Set binlog_format = ROW for all sessions, and copy the tables again",
         _statements,
+    ),
+    Condition(
+        "disorder",
+        _WARNING,
+        "Transactions of a member of a group came late since the destination was started; a restart clears it",
+        "If the order between members matters, check the member's delay and clock, or raise sluice.group.window",
+        _disorder,
     ),
 )
 """All conditions, errors first: in this order they are shown."""

@@ -58,6 +58,10 @@ DESTINATION = {
     "quarantined_events": ("Row events in the quarantine list",),
     "future_rows": ("Rows read with columns that may be younger than they are",),
     "statement_changes": ("Changes that the source logged as statements, whose rows cannot be delivered",),
+    "member_late": ("Transactions of a member that came too late for their place in the order", "member"),
+    "member_silent_seconds": ("Seconds since a member last brought anything, a heartbeat too", "member"),
+    "member_transactions": ("Transactions of a member that are read and wait for their turn", "member"),
+    "member_holds": ("1 while what the others have brought waits for the member", "member"),
     "ring_entries": ("Entries stored",),
     "ring_limit_entries": ("Bound of the entries stored",),
     "ring_bytes": ("Memory by use: entries held, segments allocated, segments pinned by slow readers only", "use"),
@@ -107,6 +111,7 @@ TOTALS = {
     *(
         "future_rows",
         "statement_changes",
+        "member_late",
         "ring_blocked_seconds",
         "client_limited_seconds",
         "client_batches",
@@ -347,6 +352,11 @@ class DestinationCollector(Collector):
         yield "quarantined_events", parser.quarantined
         yield "future_rows", parser.future_rows
         yield "statement_changes", parser.dml_statements
+        for it in parser.members:
+            yield "member_late", it.late, it.name
+            yield "member_silent_seconds", it.silent, it.name
+            yield "member_transactions", it.transactions, it.name
+            yield "member_holds", it.holds, it.name
         yield "ring_entries", status.entries
         yield "ring_limit_entries", ring.size
         yield "ring_bytes", status.bytes, "entries"

@@ -105,8 +105,9 @@ def _show_parser(out: Console, source: dict[str, Any]) -> None:
         waits = f", {counted(it['transactions'], 'transaction')} waiting" if it["transactions"] else ""
         late = f", {it['late']} late" if it["late"] else ""
         holds = ", the others wait for it" if it["holds"] else ""
+        streams = ", delivers a transaction in parts" if it["streams"] else ""
         error = f": {it['error']}" if it["error"] else ""
-        out.print(Text(f"  member {it['name']}  {it['state']}{error}{waits}{late}{holds}"))
+        out.print(Text(f"  member {it['name']}  {it['state']}{error}{waits}{late}{streams}{holds}"))
     if source["openXa"]:
         out.print(Text(f"  XA     open since {source['openXa']}: XA RECOVER at the source lists it"))
 

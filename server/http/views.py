@@ -144,6 +144,10 @@ class MemberView(View):
     late: int = Field(description="Transactions that came after a younger one of another member.")
     silent: float = Field(description="Seconds since it last brought anything, a heartbeat too.")
     holds: bool = Field(description="Whether what the others have brought waits for it.")
+    streams: bool = Field(
+        description="Whether a transaction of it, larger than its pool, is delivered in parts. Until that has ended,"
+        " nothing else is."
+    )
 
 
 class ParserView(View):

@@ -10,7 +10,7 @@ import pytest
 
 from scripts import generate_conditions
 from sluice.instance.serving.purges import Threat
-from sluice.instance.status import ParserStatus, SourceStatus
+from sluice.instance.status import MemberStatus, ParserStatus, SourceStatus
 from sluice.protocol.errors import PurgedError
 from sluice.server import conditions
 from sluice.server.cli.status import summarize
@@ -60,6 +60,12 @@ def idle(seconds: float) -> float:
     return time.monotonic() - seconds
 
 
+def member(
+    state: str = "merged", late: int = 0, silent: float = 0.0, *, holds: bool = False, streams: bool = False
+) -> MemberStatus:
+    return MemberStatus("db1", state, "", 1, 100, late, silent, holds, streams)
+
+
 EXAMPLES = {
     "not-running": destination("error", error="no such host"),
     "cursors-lost": destination("standby", error="ZooKeeper has lost cursors: 1001", lost_cursors=True),
@@ -83,6 +89,7 @@ EXAMPLES = {
     "quota-used-up": destination(clients=[client(waiting=SOME, allowance=used(1000, of=1000))]),
     "quarantine": destination(parser=ParserStatus(behind=0.0, quarantined=2)),
     "statements": destination(parser=ParserStatus(behind=0.0, dml_statements=2)),
+    "disorder": destination(parser=ParserStatus(behind=0.0, members=(member(late=2),))),
 }
 
 
@@ -122,6 +129,21 @@ def test_each_is_found_alone_and_decides_the_first_line_and_the_exit_status(name
 )
 def test_what_is_normal_is_no_condition(sound: DestinationStatus) -> None:
     assert find(sound) == []
+
+
+@pytest.mark.parametrize(
+    ("silent", "rest"),
+    [
+        (member(silent=11.0, holds=True), ": the others wait for it"),
+        (member("passed", silent=11.0), ": the others go on"),
+        (member(silent=11.0), ""),
+    ],
+)
+def test_a_silent_member_is_named(silent: MemberStatus, rest: str) -> None:
+    parser = ParserStatus(behind=0.0, silent=60.0, members=(silent, member(silent=9.0)))
+    (found,) = find(destination(parser=parser))
+    assert (found.condition.name, found.subject) == ("source-silent", "member db1")
+    assert found.text == f"nothing has come for 11 s, not even a heartbeat{rest}"
 
 
 def test_of_one_that_is_stopped_it_is_not_said_that_it_goes_on_as_it_was() -> None:

@@ -489,6 +489,6 @@ class LogReader:
         new = [] if stop is None else [it for it in places_in(stop) if it not in places_in(self._place)]
         if new:
             raise GoneError(
-                f"the log lacks what follows {self._place}, and goes on at {stop}: nobody knows where member {new[0]}"
+                f"the log lacks what follows {self._place}, and resumes at {stop}: nobody knows where member {new[0]}"
                 " began"
             )

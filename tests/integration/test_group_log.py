@@ -14,6 +14,7 @@ from sluice.protocol.canal.rows import decode_rows
 from sluice.protocol.cut import Cut, parse_place
 from sluice.protocol.errors import ConfigError
 from sluice.server.embedded import EmbeddedServer
+from tests import commands
 from tests.conftest import Database
 from tests.integration.test_group import group
 from tests.integration.test_log import CLIENT, NAME, extent, fill, purge
@@ -132,6 +133,18 @@ async def test_what_the_log_of_a_group_lacks_is_read_of_each_member_up_to_where_
         await running(server)
         assert len(extent(server).stretches) == 2
         assert await take(server, members, 1600) == each(members, 1, 800)
+
+
+def test_the_check_says_what_the_file_of_beans_of_a_group_implies(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "canal.properties").write_text("canal.destinations = shop\n")
+    (tmp_path / "shop" / "instance.properties").write_text(
+        "canal.instance.global.spring.xml = classpath:spring/group-instance.xml\n"
+        "canal.instance.master1.address = 127.0.0.1:1\n"  # nobody listens there
+        "canal.instance.dbUsername = canal\n"
+    )
+    said = commands.run("check", "--conf", str(tmp_path)).stdout
+    assert "group-instance.xml implies sluice.instance.store = mixed and sluice.instance.meta = file" in said
 
 
 def single(members: Members, name: str, folder: Path, **settings: Any) -> Any:

@@ -1,8 +1,10 @@
 """The log of a merged stream: it holds a chain of cuts, and after any cut each member comes once, in its order."""
 
 import itertools
+import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.instance.config import InstanceConfig
-from sluice.instance.serving.log import LogReader, open_log
+from sluice.instance.serving.log import LogReader, LogWriter, open_log
 from sluice.instance.sources.group.config import GroupConfig
 from sluice.protocol.cut import Cut
 from sluice.protocol.errors import ConfigError, GoneError, ReshapedError
@@ -319,6 +321,25 @@ def test_a_member_is_read_from_the_source_as_far_as_that_gives_what_was_delivere
         source_end([part], cut(a=4, b=1), SHAPE)
     with pytest.raises(ReshapedError, match="no longer knows"):
         source_end([part] * KEPT, cut(a=1, b=1), SHAPE)
+
+
+def test_a_log_that_is_far_behind_all_clients_in_any_member_is_not_completed(folder: Path) -> None:
+    server = Merged()
+    with opened(folder) as log:
+        begin(log, server)
+        server.put("abc")
+        log.append(pieces(server))
+    (path,) = folder.glob("*.log")
+    os.utime(path, (0, 0))  # since then another server has had the destination
+    with opened(folder) as log:
+        writer = LogWriter(log, Merged().cursors, CONFIG, lambda _: None, lambda: None)
+        end = cut(a=1, b=1, c=1)
+        assert writer.start_after(None) == Cursor.at(end, "a=0-101-1;b=0-101-1;c=0-101-1")
+        for place in (cut(a=0, b=0, c=0), cut(a=9, b=0, c=9), cut(a=9, b=9, c=9)):
+            assert writer.start_after(Cursor.at(place)) == Cursor.at(end, log.executed)
+        later = end.advance("b", replace(end.places["b"], file="binlog.000009"))
+        assert writer.start_after(Cursor.at(later)) is None
+        assert writer.start_after(Cursor.at(later.advance("c", cut(c=0).places["c"]))) is not None, "it has more of c"
 
 
 SINGLE = {"destination": "shop", "store": "mixed", "was": "a"}

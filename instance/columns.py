@@ -1,5 +1,7 @@
 """A column as the source describes it, whether in the event itself or in information_schema."""
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -28,3 +30,12 @@ class SourceColumn:
         """Whether the type is unsigned; ZEROFILL implies it."""
         attributes = self.mysql_type.lower().rsplit(")", 1)[-1].split()
         return "unsigned" in attributes or "zerofill" in attributes
+
+
+def describe(columns: Iterable[tuple[SourceColumn, bool]]) -> str:
+    """Return a text for columns, each with whether it can be NULL, by which the versions of a table are told apart.
+
+    That is a list in JSON: for each column its name, its type, whether it can be NULL, and whether it is of the key.
+    """
+    found = [(it.name, it.mysql_type, is_nullable, it.is_key) for it, is_nullable in columns]
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))

@@ -70,7 +70,8 @@ class Words:
     files: list[Any]
     tables: list[Any]
     gtid_sources: list[Any]
-    """What its slots refer to, in the order of their numbers."""
+    """What its slots refer to, in the order of their numbers. A table is one version of it: its schema and name, the
+    collations of its texts and the text that describes its columns, each if it is known."""
     gtids: list[Any]
     """The transactions that end in it: index in ``gtid_sources``, first, last."""
 
@@ -85,7 +86,8 @@ class Words:
                 "rows": self.rows,
                 "sources": self.sources,
                 "files": self.files,
-                "tables": self.tables,
+                "tables": [(*it[:2], *filter(None, it[2:3])) for it in self.tables],
+                "columns": [it[3] if len(it) > 3 else None for it in self.tables],
                 "gtidSources": [(member, _plain(key)) for member, key in self.gtid_sources],
                 "gtids": self.gtids,
             }
@@ -102,7 +104,7 @@ class Words:
             int(data["rows"]),
             [(member, source) for member, source in data["sources"]],
             [(name, created) for name, created in data["files"]],
-            [(schema, table, *map(tuple, more)) for schema, table, *more in data["tables"]],
+            list(map(_table_key, data["tables"], data.get("columns") or [None] * len(data["tables"]))),
             [(member, _gtid_key(*key)) for member, key in data["gtidSources"]],
             [(int(source), int(first), int(last)) for source, first, last in data["gtids"]],
         )
@@ -385,6 +387,14 @@ def _pread(fd: int, size: int, offset: int) -> bytes:
 
 def _damaged(path: Path, offset: int, why: str) -> DamagedLogError:
     return DamagedLogError(f"the block at byte {offset} of {path} is damaged: {why}")
+
+
+def _table_key(table: Sequence[Any], columns: str | None) -> tuple[Any, ...]:
+    """Return by what a ring knows a version of a table; blocks of earlier versions do not describe its columns."""
+    schema, name, *more = table
+    if columns is None:
+        return (schema, name, *map(tuple, more))
+    return (schema, name, tuple(more[0]) if more else (), str(columns))
 
 
 def _plain(key: Any) -> Any:

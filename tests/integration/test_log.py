@@ -1,6 +1,7 @@
 """What was received survives the source's purge, and no client waits for the slowest: the log on disk."""
 
 import asyncio
+import json
 import os
 import re
 import threading
@@ -547,3 +548,37 @@ async def test_a_late_client_reads_from_the_log_what_tables_were_when_it_was_wri
         ("one", {"e": frozenset("xy"), "v": b"z" * 16}),
         ("numbers", {"id": 3, "filler": "x"}),
     ]
+
+
+async def test_a_block_describes_each_version_of_its_tables_once(source: Server, schema: str, tmp_path: Path) -> None:
+    table = f"{schema}.orders"
+    source.query(
+        f"CREATE TABLE {table} (id INT UNSIGNED PRIMARY KEY, total DECIMAL(9,2) NOT NULL, size INT, note TEXT)"
+    )
+    settings = {
+        "filter_regex": rf"{schema}\.orders",
+        "filter_black_field": f"{table}:note",
+        "filter_mask": f"{table}.total: null",
+    }
+    async with logging(source, schema, tmp_path, **settings) as server:
+        await soon(lambda: server.destination_status(NAME).state == "running")
+        source.query(f"INSERT INTO {table} (id, total) VALUES (1, 1), (2, 1)")
+        source.query(f"INSERT INTO {table} (id, total) VALUES (3, 1)")
+        source.query(f"ALTER TABLE {table} ADD state VARCHAR(9) CHARACTER SET latin1 NOT NULL DEFAULT ''")
+        source.query(f"INSERT INTO {table} (id, total) VALUES (4, 1)")
+        end = await server.instances[NAME].source_end()
+        await soon(lambda: extent(server).stretches[-1][1] >= end)
+    (path,) = (tmp_path / NAME / "log").glob("*.log")
+    described = list[str]()
+    with path.open("rb") as file:
+        _, offset = read_head(file.fileno(), path)
+        while (block := read_block(file.fileno(), offset, path)) is not None:
+            found = [it[3] for it in words_of(block, path).tables if len(it) == 4]
+            assert len(found) == len(set(found))
+            described += found
+            offset = block.end
+    first, second = map(json.loads, dict.fromkeys(described))
+    assert [it[0] for it in first] == ["id", "total", "size"]
+    assert [it[2:] for it in first] == [[False, True], [True, False], [True, False]], "a mask leaves NULL"
+    assert first[1][1] == "decimal(9,2)"
+    assert second == [*first, ["state", "varchar(9)", False, False]]

@@ -13,6 +13,7 @@ from ....protocol.canal.tags import EventType
 from ....protocol.errors import DecodeError, PurgedError, SourceError
 from ....protocol.position import Position
 from ....store.ring import Flag, Kind, Ring
+from ...columns import describe
 from ...quarantine import Item, Kept, Quarantine
 from ...sink.filters import TableFilter
 from ...values.charset import decode
@@ -187,9 +188,9 @@ class Control:
         if options.excluded:
             self._decoder.add_plan(TablePlan(table_map, (), 0, options))
             return
-        number = self._tables.intern((*(delivered or (schema, table)), *table_map.text_collations))
+        name = delivered or (schema, table)
         try:
-            known, plan = self._plan(event, table_map, number, options)
+            known, plan = self._plan(event, table_map, name, options)
             if delivered is not None:
                 keeps = self._fields.keeps
                 columns = [it for it in known.columns if it.name and keeps(schema, table, it.name)]
@@ -199,22 +200,23 @@ class Control:
             if self._config.filter_table_error:
                 plan = TablePlan(table_map, (), 0, PlanOptions(excluded=True))
             else:
+                number = self._tables.intern((*name, *table_map.text_collations))
                 plan = TablePlan(table_map, (), number, options, 0, str(error))
         self._decoder.add_plan(plan)
 
     def _plan(
-        self, event: Event, table_map: TableMap, number: int, options: PlanOptions
+        self, event: Event, table_map: TableMap, name: tuple[str, str], options: PlanOptions
     ) -> tuple[TableSchema, TablePlan]:
         known = self.schemas.table(table_map, self.charsets, event.timestamp, event.position)
         try:
-            return known, self._plan_with(known, event, table_map, number, options)
+            return known, self._plan_with(known, event, table_map, name, options)
         except DecodeError as error:  # known from before a DDL that left no trace in the binlog?
             self.schemas.drop(table_map, known, str(error))
         known = self.schemas.table(table_map, self.charsets, event.timestamp, event.position)
-        return known, self._plan_with(known, event, table_map, number, options)
+        return known, self._plan_with(known, event, table_map, name, options)
 
     def _plan_with(
-        self, known: TableSchema, event: Event, table_map: TableMap, number: int, options: PlanOptions
+        self, known: TableSchema, event: Event, table_map: TableMap, table: tuple[str, str], options: PlanOptions
     ) -> TablePlan:
         flags = Flag.FUTURE_SCHEMA if known.is_uncertain else 0
         if self._is_doubtful(known, event, table_map):
@@ -232,6 +234,8 @@ class Control:
             )
         for name in options.masks.keys() - {column.name.upper() for column in known.columns}:
             logger.warning("%s.%s has no column %s, which has a mask", table_map.schema, table_map.table, name)
+        (collations,) = table_map.text_collations or ((),)
+        number = self._tables.intern((*table, collations, _described(known, table_map, options)))
         return TablePlan(table_map, known.columns, number, options, flags)
 
     def _is_doubtful(self, known: TableSchema, event: Event, table_map: TableMap) -> bool:
@@ -538,3 +542,16 @@ class Control:
         flags = Flag.TEXT if event_type in DML else 0
         self._decoder.put_entry(entry.SerializeToString(), kind, event_type, number, flags)
         return header
+
+
+def _described(known: TableSchema, table_map: TableMap, options: PlanOptions) -> str:
+    """Return the text that describes the columns as they are delivered."""
+    shown = []
+    for column, is_nullable in zip(known.columns, table_map.nullable, strict=False):  # whether they fit is seen later
+        name = column.name.upper()
+        is_kept = name in options.fields if options.fields is not None else name not in options.black_fields
+        if name and is_kept:
+            mask = options.masks.get(name)
+            becomes_null = mask is not None and mask.kind == "null"
+            shown.append((column if mask is None else mask.shown(column), is_nullable or becomes_null))
+    return describe(shown)

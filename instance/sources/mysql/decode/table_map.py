@@ -219,6 +219,7 @@ class TableMap:
     geometry_types: tuple[int | None, ...]
     dimensions: tuple[int | None, ...]
     primary_key: tuple[int, ...]  # column numbers
+    nullable: tuple[bool, ...]
     mariadb: bool
 
     @property
@@ -253,13 +254,14 @@ class TableMap:
         types, metas = zip(*(_real_type(code, metadata) for code in codes), strict=True) if count else ((), ())
         if metadata:
             raise DecodeError(f"TABLE_MAP of {schema}.{table} has more column metadata than columns")
-        reader.take((count + 7) // 8)  # which columns can be NULL: rows say which are
+        bits = reader.take((count + 7) // 8)
+        nullable = tuple(bool(bits[i >> 3] >> (i & 7) & 1) for i in range(count))
         fields: dict[int, bytes] = {}
         while reader:
             kind = reader.integer(1)
             fields[kind] = reader.take(reader.packed())
         try:
-            return cls._with_optional(table_id, schema, table, types, metas, fields, mariadb, years)
+            return cls._with_optional(table_id, schema, table, types, metas, nullable, fields, mariadb, years)
         except (StopIteration, IndexError, RuntimeError, ValueError) as error:
             raise DecodeError(f"TABLE_MAP of {schema}.{table} has optional metadata that does not fit it") from error
 
@@ -271,6 +273,7 @@ class TableMap:
         table: str,
         types: tuple[int, ...],
         metas: tuple[int, ...],
+        nullable: tuple[bool, ...],
         fields: Mapping[int, bytes],
         mariadb: bool,
         years: bool | None,
@@ -308,6 +311,7 @@ class TableMap:
             geometry_types=_numbers(types, Type.GEOMETRY, fields.get(Optional.GEOMETRY_TYPE)),
             dimensions=_numbers(types, Type.VECTOR, fields.get(Optional.VECTOR_DIMENSIONALITY)),
             primary_key=key,
+            nullable=nullable,
             mariadb=mariadb,
         )
 

@@ -139,8 +139,9 @@ class Track:
         at, cut = max(known, key=lambda it: it[0])
         if at == sequence or self.ring.closed:
             return cut
-        for place in last_places(self.ring, at, sequence):
-            cut = cut.advance(self.member(place), self.position(place))
+        places = dict(cut.places)  # of many members each cut costs: this makes one
+        places.update((self.member(it), self.position(it)) for it in last_places(self.ring, at, sequence))
+        cut = Cut(places)
         cuts = {it: self._cuts[it] for it in sorted(self._cuts)[-MOST_CUTS:] if it >= self.ring.first}
         self._cuts = {min(self._cuts): self._cuts[min(self._cuts)], **cuts, sequence: cut}
         return cut

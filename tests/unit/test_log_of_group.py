@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from sluice.instance.config import InstanceConfig
 from sluice.instance.serving.log import LogReader, LogWriter, open_log
 from sluice.instance.sources.group.config import GroupConfig
+from sluice.instance.sources.registry import make_parser
+from sluice.instance.verification import compare_log
 from sluice.protocol.cut import Cut
 from sluice.protocol.errors import ConfigError, GoneError, ReshapedError
 from sluice.protocol.position import Position
@@ -359,6 +361,8 @@ def test_a_log_of_the_other_kind_of_source_is_refused_and_stays_as_it_is(tmp_pat
     with open_log(group) as log:
         assert log.end == Merged().begin
     _check_refusal(single, "it has places of a group, and shop reads")
+    with pytest.raises(ConfigError, match="it cannot be compared with its members yet"):
+        compare_log(group, make_parser, None, None, lambda *_: None)
 
 
 def _check_refusal(config: InstanceConfig, why: str) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from sluice.instance.serving.tail import Followed, Tail
 from sluice.instance.sources.group.config import GroupConfig
+from sluice.instance.sources.registry import make_parser
 from sluice.protocol.canal.rows import decode_rows
 from sluice.protocol.cut import Cut, parse_place
 from sluice.protocol.errors import ConfigError
@@ -133,6 +135,26 @@ async def test_what_the_log_of_a_group_lacks_is_read_of_each_member_up_to_where_
         await running(server)
         assert len(extent(server).stretches) == 2
         assert await take(server, members, 1600) == each(members, 1, 800)
+
+
+async def test_the_log_that_a_server_has_kept_while_it_stood_by_serves_the_clients_of_a_group(
+    members: Members, tmp_path: Path
+) -> None:
+    tail = Tail(configured(members, tmp_path), make_parser, Followed(None, {}))
+    await tail.start()
+    try:
+        await soon(lambda: tail.state == "running")
+        await asyncio.gather(*(asyncio.to_thread(fill, it, schema, 1, 50) for it, schema in members.values()))
+        end = await tail.source_end()
+        await soon(lambda: tail.log_extent and end.precedes(tail.log_extent.stretches[-1][1]))
+    finally:
+        await tail.stop()
+    await asyncio.gather(*(purge(it) for it, _ in members.values()))
+    async with logging(members, tmp_path) as server:
+        await running(server)
+        await server.subscribe(NAME, CLIENT)
+        assert await take(server, members, 100) == each(members, 1, 50)
+        assert len(extent(server).stretches) == 1
 
 
 def test_the_check_says_what_the_file_of_beans_of_a_group_implies(tmp_path: Path) -> None:

@@ -90,12 +90,19 @@ def test_two_changes_of_a_row_are_applied_in_their_order(copy: Copy) -> None:
     assert copy.rows() == sorted(((it, 1) for it in range(8)), key=repr)
 
 
-@pytest.mark.parametrize("safe_mode", ["never", "always"])
-@pytest.mark.parametrize("texts", [["a", "B", "b ", "cafe", "x"], ["cafe", "café", "CAFÉ", "ß", "ss", "x"]])
+ASCII, MORE = ["a", "B", "b ", "cafe", "x"], ["cafe", "café", "CAFÉ", "ß", "ss", "x"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "safe_mode", "size"),
+    [(ASCII, "never", 1), (ASCII, "always", 1), (MORE, "never", 1), (ASCII, "never", 2000), (MORE, "always", 2000)],
+)
 def test_values_of_unique_keys_pass_from_row_to_row_as_at_the_source(
-    copy: Copy, texts: list[str], safe_mode: str
+    copy: Copy, monkeypatch: pytest.MonkeyPatch, texts: list[str], safe_mode: str, size: int
 ) -> None:
-    copy.create("id INT PRIMARY KEY, u VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci UNIQUE, v INT")
+    monkeypatch.setattr("sluice.server.outputs.mysql.units.SIZE", size)
+    text = "VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci UNIQUE"
+    copy.create(f"id INT PRIMARY KEY, u {text}, w INT UNIQUE, v INT")
     chance, source = random.Random(7), Source(copy)
     changes = transactions(*(source.change(chance, texts) for _ in range(times(40, 1000))))
     with copy.opened(preserve_order=False, safe_mode=safe_mode) as target:
@@ -104,29 +111,29 @@ def test_values_of_unique_keys_pass_from_row_to_row_as_at_the_source(
 
 
 class Source:
-    """A table with a unique key as it is at a source whose collation takes all these texts for one another."""
+    """A table with unique keys, as it is at a source whose collation takes all these texts for one another."""
 
     def __init__(self, copy: Copy) -> None:
         self._copy = copy
-        self.rows: dict[int, tuple[str | None, int]] = {}
+        self.rows: dict[int, tuple[str | None, int | None, int]] = {}
         self.changes = 0
 
     def change(self, chance: random.Random, texts: list[str]) -> Entry:
-        """Change the one row that has a text, or another one."""
+        """Change the one row that has a text, or another one; its number becomes one that no other row has."""
         key, text = chance.randrange(6), chance.choice([*texts, None])
         if text is not None:
-            key = next((it for it, (u, _) in self.rows.items() if u is not None), key)
+            key = next((it for it, (u, *_) in self.rows.items() if u is not None), key)
         before = self._row(key)
         self.changes += 1
         if before is not None and chance.random() < 0.4:
             del self.rows[key]
         else:
-            self.rows[key] = text, self.changes
+            free = {*range(8)} - {w for it, (_, w, _) in self.rows.items() if it != key}
+            self.rows[key] = text, chance.choice([*free, None]), self.changes
         return self._copy.change("t", before, self._row(key))
 
     def _row(self, key: int) -> dict[str, object] | None:
-        found = self.rows.get(key)
-        return None if found is None else {"id": key, "u": found[0], "v": found[1]}
+        return dict(zip(("id", "u", "w", "v"), (key, *self.rows[key]), strict=True)) if key in self.rows else None
 
 
 def interrupt(copy: Copy, target: MysqlTarget, *entries: Entry, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -104,7 +104,7 @@ class Tables:
         self._is_checked = is_checked
         self._admit = admit
         self._known: dict[Name, KnownTable] = {}
-        self._acting: dict[str, str] = {}  # of each schema with a known table, see `_digest_acting`
+        self._acting: dict[str, _Acting] = {}  # of each schema with a known table
         self._next_look = 0.0
 
     def __len__(self) -> int:
@@ -120,7 +120,7 @@ class Tables:
         begin = time.monotonic()
         if begin < self._next_look:
             return
-        if any(_digest_acting(cursor, schema) != before for schema, before in self._acting.items()):
+        if any(_Acting.of(cursor, schema) != before for schema, before in self._acting.items()):
             self.forget()
         end = time.monotonic()
         self._next_look = end + max(LOOK, (end - begin) / SHARE)
@@ -129,26 +129,62 @@ class Tables:
         """Return a table, which is asked for if it is new. Raises TargetError, and what a later try may not meet."""
         if name not in self._known:
             shown = ".".join(name)
-            if self._is_checked and name[0] not in self._acting:
-                self._acting[name[0]] = _digest_acting(cursor, name[0])
             table = TargetTable.load(
                 cursor, name, f"{shown} of {self._source}" if self._source else shown, needs_key=needs_key
             )
-            related = _check_relations(cursor, name) if self._is_checked else None
+            related = self._check_relations(cursor, name) if self._is_checked else None
             indexes = _unique_indexes(cursor, table)
             if self._admit is not None:
                 self._admit(cursor, name)
             self._known[name] = KnownTable(table, indexes, related)
         return self._known[name]
 
+    def _check_relations(self, cursor: "Cursor", name: Name) -> Name | None:
+        """Return the first of the tables that foreign keys connect with it, if one of these keys changes rows.
 
-def _digest_acting(cursor: "Cursor", schema: str) -> str:
-    """Return a digest of the triggers and foreign keys of a schema."""
-    found = hashlib.sha256()
-    for query in (_ALL_TRIGGERS, _ALL_FOREIGN_KEYS):
-        cursor.execute(query, (schema,))
-        found.update(repr(sorted(cursor.fetchall())).encode())
-    return found.hexdigest()
+        Raises TargetError when it has triggers.
+        """
+        connected, seen, acts = [name], {_lower(name)}, False
+        for table in connected:
+            acting = self._acting.get(table[0]) or self._acting.setdefault(table[0], _Acting.of(cursor, table[0]))
+            for other, changes_rows in acting.keys.get(_lower(table), ()):
+                acts = acts or changes_rows
+                if _lower(other) not in seen:
+                    seen.add(_lower(other))
+                    connected.append(other)
+        if (trigger := self._acting[name[0]].triggers.get(name[1].lower())) is not None:
+            raise TargetError(
+                f"{'.'.join(name)} on the target has the trigger {trigger}, which would repeat what the source's"
+                f" triggers have done already: drop it there. {RESUMES}"
+            )
+        return min(seen) if acts else None
+
+
+class _Acting(NamedTuple):
+    """What acts in a schema when rows are written, by names in lower case: a server may have them so."""
+
+    triggers: dict[str, str]
+    """One of each table that has some."""
+    keys: dict[Name, set[tuple[Name, bool]]]
+    """Of each table with foreign keys, in either direction, the other one, and whether the key changes rows."""
+
+    @classmethod
+    def of(cls, cursor: "Cursor", schema: str) -> Self:
+        """Ask the target."""
+        cursor.execute(_TRIGGERS, (schema,))
+        triggers = {table.lower(): trigger for table, trigger in cursor.fetchall()}
+        cursor.execute(_FOREIGN_KEYS, (schema, schema))
+        keys: dict[Name, set[tuple[Name, bool]]] = {}
+        for own_schema, own, referenced_schema, referenced, changes_rows in cursor.fetchall():
+            ends = (own_schema, own), (referenced_schema, referenced)
+            for one, other in (ends, reversed(ends)):
+                keys.setdefault(_lower(one), set()).add((other, bool(changes_rows)))
+        return cls(triggers, keys)
+
+
+def _lower(name: Name) -> Name:
+    schema, table = name
+    return schema.lower(), table.lower()
 
 
 def _unique_indexes(cursor: "Cursor", table: TargetTable) -> Sequence[UniqueIndex] | None:
@@ -172,27 +208,6 @@ def _seed(name: Name, columns: Sequence[str]) -> int:
     return int.from_bytes(hashlib.sha256(text.encode(errors="surrogateescape")).digest()[:8], "little")
 
 
-def _check_relations(cursor: "Cursor", name: Name) -> Name | None:
-    """Return the first of the tables that foreign keys connect with it, if one of these keys changes rows.
-
-    Raises TargetError when it has triggers.
-    """
-    cursor.execute(_TRIGGERS, name)
-    for (trigger,) in cursor.fetchall():
-        raise TargetError(
-            f"{'.'.join(name)} on the target has the trigger {trigger}, which would repeat what the source's triggers"
-            f" have done already: drop it there. {RESUMES}"
-        )
-    connected, acts = [name], False
-    for table in connected:
-        cursor.execute(_FOREIGN_KEYS, (*table, *table))
-        for schema, own, referenced_schema, referenced, changes_rows in cursor.fetchall():
-            acts = acts or bool(changes_rows)
-            both = (schema, own), (referenced_schema, referenced)
-            connected += [it for it in both if it not in connected]
-    return min(connected) if acts else None
-
-
 LOOK: Final = 10.0
 """Seconds between two looks at triggers and foreign keys, at least ..."""
 SHARE: Final = 0.01
@@ -204,20 +219,12 @@ _INDEXES = (
     " WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name, seq_in_index"
 )
 _TRIGGERS = (
-    "SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = %s AND event_object_table = %s"
-    " LIMIT 1"
-)
-_ALL_TRIGGERS = (
     "SELECT event_object_table, trigger_name FROM information_schema.triggers WHERE event_object_schema = %s"
-)
-_ALL_FOREIGN_KEYS = (
-    "SELECT table_name, constraint_name, delete_rule, update_rule FROM information_schema.referential_constraints"
-    " WHERE constraint_schema = %s"
+    " ORDER BY event_object_table, trigger_name"
 )
 _ACTIONS = "('CASCADE', 'SET NULL', 'SET DEFAULT')"
 _FOREIGN_KEYS = (
     "SELECT constraint_schema, table_name, unique_constraint_schema, referenced_table_name,"  # noqa: S608
     f" delete_rule IN {_ACTIONS} OR update_rule IN {_ACTIONS} FROM information_schema.referential_constraints"
-    " WHERE constraint_schema = %s AND table_name = %s"
-    " OR unique_constraint_schema = %s AND referenced_table_name = %s"
+    " WHERE constraint_schema = %s OR unique_constraint_schema = %s"
 )

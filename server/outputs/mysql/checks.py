@@ -5,8 +5,10 @@ from collections.abc import Collection
 from ....protocol.errors import BadParameterError, ConfigError
 from ....sql.database import Database
 from ..routing import Having, Name
-from ..settings import OnMarker, Output
+from ..settings import PLACE, OnMarker, Output
 from ..target import Complaints
+from .loops import LoopGuard
+from .routes import Routes
 from .settings import MysqlSettings
 
 
@@ -15,6 +17,7 @@ def complaints(output: Output) -> Complaints:
     settings = output.settings
     assert isinstance(settings, MysqlSettings)
     database_of(output)
+    routes_of(output)
     own = f"sluice.output.{output.name}."
     wrong = {
         f"{own}onMarker = send cannot be used with type mysql: a marker is no change of a row": (
@@ -43,7 +46,31 @@ def database_of(output: Output) -> Database:
         raise ConfigError(f"{output}: sluice.output.{output.name}.url: {error}") from None
 
 
+def routes_of(output: Output) -> Routes:
+    """Return where the tables of an output go. Raises ConfigError."""
+    settings = output.settings
+    assert isinstance(settings, MysqlSettings)
+    try:
+        guard = LoopGuard("", settings.channel, settings.progress)
+        return Routes(settings.routes, settings.columns, settings.events, guard.owns)
+    except ConfigError as error:
+        raise ConfigError(f"{output}: {str(error).replace(PLACE, output.name)}") from None
+
+
 def doubts(output: Output, tables: Collection[Name], having: Having) -> list[str]:
-    """See `Checks.doubts`: nothing is doubtful that the target is not asked."""
-    del output, tables, having
-    return []
+    """See `Checks.doubts`: rules that match no table, or name a column that none of theirs has."""
+    routes = routes_of(output)
+    found = []
+    for key, rules in (("routes", routes.routes), ("columns", routes.rules)):
+        found += [
+            f"the rule '{rule.text}' of {key} matches none of the tables that there are"
+            for rule in rules
+            if tables and not any(rule.tables.accepts(*name) for name in tables)
+        ]
+    for rule in routes.rules:
+        found += [
+            f"the rule '{rule.text}' of columns names {column}, which no table has that it matches"
+            for column in rule.names
+            if not any(rule.tables.accepts(*name) for name in having(column))
+        ]
+    return found

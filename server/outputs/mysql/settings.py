@@ -1,11 +1,11 @@
 """What is configured of an output to MySQL or MariaDB."""
 
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final, Literal
 
-from pydantic import SecretStr
+from pydantic import BeforeValidator, SecretStr
 
-from ....instance.settings import setting
+from ....instance.settings import names, setting
 from ....store.snapshot import Selection
 from ..settings import OutputSettings
 
@@ -58,8 +58,20 @@ class MysqlSettings(OutputSettings):
     them, and overwrites those with the same key; of a table without a primary key it deletes them. `replace` deletes
     them first."""
 
-    # What is applied.
+    # What is applied, and where.
 
+    routes: str = setting("sluice.output.<name>.routes", "")
+    """Where tables go that have another name on the target: `shop\\.orders_[0-9]+ -> shop.orders; shop\\..* ->
+    copy.*`. Before the arrow stand the tables as in a filter, after it the table of the target. `*` keeps the name of
+    the schema or the table. The first rule that matches counts. Several tables may go to one."""
+    columns: str = setting("sluice.output.<name>.columns", "")
+    """Columns that have another name on the target, or are left out: `shop.orders: note -> remark, secret ->`. Nothing
+    after the arrow leaves the column out. The first rule that matches a table counts."""
+    events: Annotated[tuple[Literal["insert", "update", "delete"], ...], BeforeValidator(names)] = setting(
+        "sluice.output.<name>.events", ("insert", "update", "delete"), min_length=1
+    )
+    """Kinds of changes to apply, of `insert`, `update` and `delete`. The rows of others are left out. An UPDATE that
+    changes a key counts as `update`."""
     ddl: OnDdl = setting("sluice.output.<name>.ddl", OnDdl.REFUSE)
     """What to do with a DDL statement. `refuse` stops before it, so that you can decide. `ignore` leaves it out.
     `apply` runs it on the target."""

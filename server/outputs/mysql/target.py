@@ -38,6 +38,7 @@ from ..kept import memory_of
 from ..markers import find_marker, without
 from ..settings import Output
 from ..target import DeliveryError, Place, Prepared, RejectedError, SplitError, server_of
+from .checks import routes_of
 from .loops import LoopGuard
 from .progress import MAIN, Progress
 from .session import Session, StoppedError
@@ -74,6 +75,7 @@ class MysqlTarget:
         self._output = output
         self._settings = settings
         self._database = database
+        self._routes = routes_of(output)
         self._decoder = EnvelopeDecoder()
         self._progress = Progress(output, database)
         self._guard = LoopGuard(self._progress.job, settings.channel, settings.progress)
@@ -133,6 +135,7 @@ class MysqlTarget:
 
     def prepare(self, batch: Batch) -> Prepared:
         """See `Target.prepare`."""
+        batch = self._routes.rewrite(batch)
         if batch.snapshot:
             unit = snapshot_of(batch, self._decoder, self._guard)
             return Prepared(batch, [unit], unit.changes.num_rows, len(unit.data))
@@ -140,9 +143,10 @@ class MysqlTarget:
         data = b"".join(found.slices)
         statements = outline(data).statements
         if self._settings.ddl is OnDdl.APPLY and statements:
-            (change, *_) = changes = decode_changes(data)
             if found.entries > 1:  # so that it is known where the stream is before it, and after it
                 raise SplitError(statements[0][0] or 1)
+            data = self._routes.move_statement(data)
+            (change, *_) = changes = decode_changes(data)
             # A database that is dropped is not there: else it was refused.
             if _drops(change) or self._guard.owns(change.schema, change.table):
                 return Prepared(batch, [], 0, len(data), skipped)
@@ -263,9 +267,10 @@ class MysqlTarget:
             if found is not None and found.entry <= number:
                 break
             change = changes[number]
-            if is_ddl and (self._is_elsewhere(change) or (self._settings.ddl is OnDdl.APPLY and not _drops(change))):
+            if is_ddl and (self._is_elsewhere(change) or self._guard.owns(change.schema, change.table)):
                 continue
-            if is_ddl and self._guard.owns(change.schema, change.table):
+            why = self._routes.refusal(change) if is_ddl and self._settings.ddl is OnDdl.APPLY else ""
+            if is_ddl and self._settings.ddl is OnDdl.APPLY and not why and not _drops(change):
                 continue
             shown = change.sql[:LONGEST_SHOWN]
             if not is_ddl:
@@ -273,6 +278,11 @@ class MysqlTarget:
                     f"a change was logged as a statement, without its rows: {shown}. Set binlog_format = ROW at the"
                     f" source, make the table equal, then set sluice.output.{self._output.name}.onRefused = skip until"
                     " it has passed"
+                )
+            elif why:
+                text = (
+                    f"a DDL cannot be run on the target as it is: {shown}: {why}. Run what it means there yourself, and"
+                    f" pass over it: `sluice skip {self._output.destination} {self._output.client_id}`"
                 )
             elif self._settings.ddl is OnDdl.APPLY:
                 text = (

@@ -1,7 +1,7 @@
 """What an instance needs of the parser of a source, and a command of the source itself."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, runtime_checkable
@@ -20,6 +20,8 @@ from .sink.filters import TableFilter
 from .status import ParserStatus
 
 if TYPE_CHECKING:
+    from ..login.columns import KeyPart, SnapshotColumn
+    from ..protocol.canal.resultset import RowBlock
     from .conditions.where import Conditions
 
 EXAMPLES: Final = 20
@@ -213,13 +215,20 @@ class ReadableTable:
     """The columns of its key, by their places in the table; none if it is read as a whole."""
     ignore_case: bool
     """Names of tables that differ by case only are of one table."""
+    columns: "tuple[SnapshotColumn, ...]"
+    """Those that are delivered."""
+    parts: "tuple[KeyPart, ...]"
+    """Its key, in the order of the index."""
 
 
 class TableReader(Protocol):
     """Reads the rows of tables. A method may wait for the source, and raises SourceError if that does not answer."""
 
-    def describe(self, schema: str, table: str, where: str) -> ReadableTable:
-        """Look at a table. Raises BadParameterError if it, or the condition, cannot be used."""
+    def describe(self, schema: str, table: str, where: str, *, is_scanned: bool = False) -> ReadableTable:
+        """Look at a table. Raises BadParameterError if it, or the condition, cannot be used.
+
+        ``is_scanned``: it is only for `scan`, so that it may have any size without a key.
+        """
 
     def begin(self, wish: Wish) -> Position:
         """Begin to read a table without a key, as it was at the place in the stream that is returned, exactly.
@@ -234,6 +243,15 @@ class TableReader(Protocol):
         It sees all that stands in the stream before the call, and nothing after the chunk's ``high``. Raises
         BadParameterError if the table, or the condition, cannot be used any more.
         """
+
+    def scan(self, wish: Wish) -> "Iterator[RowBlock]":
+        """Read all rows of a table, whatever its size, in a consistent read; in the order of its key, if it has one.
+
+        It sees all that stands in the stream before the call. Raises as `read`.
+        """
+
+    def end(self) -> Position:
+        """Return the place after all that any read before the call has seen."""
 
     def interrupt(self) -> None:
         """Make a call that waits for the source fail; any thread may call this."""
@@ -310,6 +328,18 @@ class Findings:
             self.differences.append(text)
 
 
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """How a table is defined."""
+
+    sql: str
+    """As SHOW CREATE TABLE writes it."""
+    collation: str
+    """Of the table."""
+    schema_charset: str
+    schema_collation: str
+
+
 class Examination(Protocol):
     """What the commands ask a source without starting anything.
 
@@ -364,6 +394,12 @@ class Examination(Protocol):
 
         ``configs`` are their configurations; this source is that of the first.
         """
+
+    def table_reader(self) -> TableReader:
+        """Make what reads its tables, over connections of its own."""
+
+    def definition(self, schema: str, table: str) -> Definition:
+        """Return how a table is defined now."""
 
     def reread(self, item: Item) -> Reread:
         """Decode a row event in quarantine again, with the tables as they are now; nothing that is stored changes.

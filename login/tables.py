@@ -18,6 +18,7 @@ from ..protocol.canal.tags import ValueKind
 from ..protocol.canal.types import kind_of
 from ..protocol.errors import SourceError
 from ..protocol.identifiers import quote_name, quote_table
+from .columns import KeyPart, SnapshotColumn
 from .session import MysqlSession
 
 PIECE: Final = 8 << 20
@@ -31,75 +32,15 @@ SETTINGS: Final = (
     " sql_mode = 'ALLOW_INVALID_DATES'"
 )
 
+Zone = Sequence[tuple[int, int]]
+"""A time zone: its offsets to UTC in seconds, and since when each holds."""
+UTC: Final[Zone] = ((0, 0),)
+
 Key = tuple[str, ...]
 """A row of the key: an SQL literal for each of its columns."""
 
 LITERAL: Final = re.compile(r"-?[0-9][0-9.]*(?:e[+-]?[0-9]+)?|'[0-9A-Fa-f:. -]*'|(?:_[a-z0-9]+ )?X'[0-9A-F]*'")
 """What such a literal looks like."""
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotColumn:
-    """A column of a table."""
-
-    name: str
-    mysql_type: str
-    """As ``information_schema.COLUMNS.COLUMN_TYPE`` writes it."""
-    charset: str | None = None
-    is_key: bool = False
-    """Part of the primary key."""
-
-    @property
-    def text(self) -> str:
-        """An expression for its text as Canal has it, but for floating-point numbers, which the encoder renders."""
-        name, word, kind = quote_name(self.name), self._word, kind_of(self.mysql_type)
-        if kind is ValueKind.SET:
-            return f"CAST({name} AS UNSIGNED)"
-        if kind is ValueKind.FLOAT:
-            return f"{name} * 1e0"  # all digits
-        if word == "binary":
-            return f"TRIM(TRAILING X'00' FROM {name})"
-        if kind is ValueKind.ENUM or word == "bit" or "zerofill" in self.mysql_type.lower():
-            return f"{name} + 0"
-        return name
-
-    @property
-    def ordered(self) -> str:
-        """An expression that compares as the index orders."""
-        return self.text if kind_of(self.mysql_type) in (ValueKind.ENUM, ValueKind.SET) else quote_name(self.name)
-
-    @property
-    def bound(self) -> str:
-        """An expression for what `literal` needs."""
-        if self.charset is not None and kind_of(self.mysql_type) is ValueKind.TEXT:
-            return f"HEX({quote_name(self.name)})"
-        return f"HEX({quote_name(self.name)})" if kind_of(self.mysql_type) is ValueKind.BYTES else self.text
-
-    def literal(self, text: str) -> str:
-        """Write the value that the text of `bound` was selected of."""
-        kind = kind_of(self.mysql_type)
-        if kind is ValueKind.BYTES:
-            return f"X'{text}'"
-        if kind is ValueKind.TEXT and self.charset is not None:
-            return f"_{self.charset} X'{text}'"
-        if (
-            kind in (ValueKind.INTEGER, ValueKind.DECIMAL, ValueKind.FLOAT, ValueKind.ENUM, ValueKind.SET)
-            and self._word != "year"
-        ):
-            return text
-        return f"'{text}'"
-
-    @property
-    def _word(self) -> str:
-        return re.split(r"[ (]", self.mysql_type.lower(), maxsplit=1)[0]
-
-
-@dataclass(frozen=True, slots=True)
-class KeyPart:
-    """A column of the key that a table is cut by."""
-
-    column: SnapshotColumn
-    is_descending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +120,7 @@ def _compared(key: Sequence[KeyPart], bound: Key, operator: str, *, or_equal: bo
 # --- what a table is like --------------------------------------------------------------------------------------------
 
 _COLUMNS: Final = (
-    "SELECT column_name, column_type, character_set_name FROM information_schema.columns"
+    "SELECT column_name, column_type, character_set_name, collation_name FROM information_schema.columns"
     " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
 )
 _INDEXES: Final = (
@@ -201,8 +142,8 @@ def describe(session: MysqlSession, schema: str, table: str) -> SnapshotTable:
         indexes.setdefault(index, []).append(tuple(part))
     primary = {name for name, *_ in indexes.get("PRIMARY", ())}
     columns = {
-        name: SnapshotColumn(name, kind, charset, name in primary)
-        for name, kind, charset in session.rows(_COLUMNS, (schema, table))
+        name: SnapshotColumn(name, kind, charset, name in primary, collation)
+        for name, kind, charset, collation in session.rows(_COLUMNS, (schema, table))
     }
     if not columns:
         raise SourceError(
@@ -328,15 +269,17 @@ class Piece:
     """Key of the last row; None where the table has none."""
 
 
-def select(session: MysqlSession, table: SnapshotTable, part: KeyRange, *, size: int = PIECE) -> Iterator[Piece]:
+def select(
+    session: MysqlSession, table: SnapshotTable, part: KeyRange, *, size: int = PIECE, zone: Zone = UTC
+) -> Iterator[Piece]:
     """Read the rows of a range by one SELECT, in pieces of about ``size`` bytes.
 
     The session has `SETTINGS`, and leaves values as they are sent.
 
-    The texts are those that Canal has, those of TIMESTAMP in UTC. Raises pymysql.MySQLError, OSError.
+    The texts are those that Canal has, those of TIMESTAMP in a zone. Raises pymysql.MySQLError, OSError.
     """
     names = [(column.name, column.mysql_type, column.is_key) for column in table.columns]
-    encoder = RowEncoder(table.schema, table.name, names, len(table.key))
+    encoder = RowEncoder(table.schema, table.name, names, len(table.key), zone=zone)
     selected = ", ".join(filter(None, [*(column.text for column in table.columns), table.bounds]))
     for _ in feed(session, f"SELECT {selected} FROM {table.forced}{part.where(table)}{table.order}", encoder, size):
         rows = encoder.rows

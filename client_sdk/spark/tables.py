@@ -14,7 +14,8 @@ import pyarrow as pa
 import pymysql
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ...login.tables import KeyRange, SnapshotColumn, SnapshotTable, describe
+from ...login.columns import SnapshotColumn
+from ...login.tables import KeyRange, SnapshotTable, describe
 from ...login.visibility import wait_until_visible
 from ...protocol.errors import BadParameterError, SourceError
 from ...protocol.position import Position

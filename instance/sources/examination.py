@@ -6,7 +6,7 @@ from typing import Any
 from ...protocol.errors import ConfigError
 from ..config import InstanceConfig
 from ..quarantine import Item
-from ..source import Reread
+from ..source import Definition, Reread, TableReader
 
 
 class ServerlessExamination:
@@ -23,6 +23,14 @@ class ServerlessExamination:
         """Any number of destinations may read it."""
         del configs
         return ""
+
+    def table_reader(self) -> TableReader:
+        """Refuse: there are no tables."""
+        raise self._refusal("give rows of tables")
+
+    def definition(self, schema: str, table: str) -> Definition:
+        """Refuse: there are no tables."""
+        raise self._refusal(f"define {schema}.{table}")
 
     def reread(self, item: Item) -> Reread:
         """Refuse: the tables are what they were, and nobody can be asked."""

@@ -47,6 +47,7 @@ def check_command(options: Any) -> int:
     from ..capacity import find_shortages
     from ..config.warnings import find_warnings, of_outputs
     from ..outputs.registry import doubts, examine
+    from ..outputs.target import Asked
     from .saved import as_read, require_zookeeper
 
     configuration = Configuration(options.conf, os.environ)
@@ -79,11 +80,10 @@ def check_command(options: Any) -> int:
             configs.append(config)
             with _examined(server, config, findings) as (source, summary, tables):
                 findings.good(name, summary)
-                outputs = [(it, doubts(it, tables, source.tables)) for it in configuration.outputs(name)]
-            for output, found in outputs:
-                examine(output, findings)
-                for doubt in found:
-                    findings.note(output, doubt)
+                for output in configuration.outputs(name):
+                    examine(output, findings, Asked(source, tables))
+                    for doubt in doubts(output, tables, source.tables):
+                        findings.note(output, doubt)
         except SluiceError as error:
             findings.wrong(name, error)
     for address, text in find_shortages(configs):

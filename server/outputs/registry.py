@@ -11,7 +11,7 @@ from .kafka.settings import KafkaSettings
 from .kafka.translation import names as kafka_names
 from .mysql.settings import MysqlSettings
 from .settings import Output, OutputSettings
-from .target import Complaints, Report, Target
+from .target import Asked, Complaints, Report, Target
 
 if TYPE_CHECKING:
     from .routing import Having, Name  # compiled
@@ -48,8 +48,8 @@ class Making(Protocol):
         Raises ConfigError when it cannot be used as configured.
         """
 
-    def examine(self, output: Output, report: Report) -> None:
-        """Ask the other side whether it would take changes; send nothing."""
+    def examine(self, output: Output, report: Report, asked: Asked | None = None) -> None:
+        """Ask the other side whether it would take changes, those of a source if it is given; send nothing."""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -90,14 +90,14 @@ def make(output: Output, group: Callable[[], str]) -> Target:
     return making.make(output, group)
 
 
-def examine(output: Output, report: Report) -> None:
-    """Ask the other side of an output whether it would take changes."""
+def examine(output: Output, report: Report, asked: Asked | None = None) -> None:
+    """Ask the other side of an output whether it would take changes, those of a source if it is given."""
     try:
         making: Making = _module(output, "making")
     except ConfigError as error:
         report.wrong(output, error)
     else:
-        making.examine(output, report)
+        making.examine(output, report, asked)
 
 
 def _module(output: Output, name: str) -> Any:

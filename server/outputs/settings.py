@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from ...instance.config import ClientWhereText
+from ...instance.config import ClientWhereText, InstanceConfig
 from ...instance.properties import Property
 from ...instance.settings import Settings, names, setting
 from ...store.snapshot import Selection
@@ -101,6 +101,8 @@ class Output:
     """Whether other servers can have the destination, too."""
     strict: bool = False
     """Whether what it sends is exactly as Canal's (`canal.instance.parser.strictCanal`)."""
+    instance: InstanceConfig | None = field(default=None, compare=False, repr=False)
+    """What it is an output of, if that is configured."""
     library: Mapping[str, Property] = field(default_factory=dict, compare=False)
     """Settings of the library that sends, by the names that they have there."""
     folder: Path = Path()

@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...instance.skipped import Skipped
 from ...protocol.errors import SluiceError
 from ...store.batch import Batch
+
+if TYPE_CHECKING:
+    from ...instance.source import Examination
 
 
 class DeliveryError(SluiceError):
@@ -144,6 +147,14 @@ class Complaints(NamedTuple):
     """Keys that nothing reads: mistakes."""
     unlike: list[str]
     """What is done otherwise than is written, with the reason."""
+
+
+class Asked(NamedTuple):
+    """The source whose changes an output is to take."""
+
+    source: "Examination"
+    tables: Sequence[tuple[str, str]]
+    """Those that it has now, and that pass the filter of the destination."""
 
 
 class Report(Protocol):

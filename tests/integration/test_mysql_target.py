@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from sluice.protocol.canal.entry_pb2 import Entry, EventType
-from sluice.protocol.errors import RefusedError, TargetError
+from sluice.protocol.errors import RefusedError
 from sluice.server.outputs.target import DeliveryError, RejectedError, SplitError
 from tests.conftest import Database
 from tests.integration.mysql_copy import BEGIN, END, Copy, Row, copy_of, place
@@ -159,12 +159,6 @@ def test_what_acts_on_the_target_is_noticed_when_it_is_added(copy: Copy, monkeyp
         )
         with pytest.raises(RejectedError, match="has the trigger x"):
             copy.send(target, BEGIN, *rows, END, end=300)
-
-
-def test_a_check_says_whether_the_target_takes_changes(copy: Copy) -> None:
-    assert "takes changes, each once" in copy.target().examine()
-    with copy.server.variable("read_only", 1), pytest.raises(TargetError, match="is read-only: SET GLOBAL read_only"):
-        copy.target().examine()
 
 
 def test_the_source_itself_is_refused_as_target(copy: Copy) -> None:

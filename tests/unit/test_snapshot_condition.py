@@ -3,7 +3,8 @@
 import pytest
 
 from sluice.instance.conditions.sql import LONGEST, translate
-from sluice.login.tables import SnapshotColumn, SnapshotTable
+from sluice.login.columns import SnapshotColumn
+from sluice.login.tables import SnapshotTable
 from sluice.protocol.errors import BadParameterError
 
 COLUMNS = ("id", "Status", "total", "raw", "odd`name")

@@ -8,7 +8,7 @@ from ....protocol.errors import ConfigError, SluiceError, SourceError
 from ....store.cursor import Cursor
 from ...config import InstanceConfig
 from ...quarantine import Item
-from ...source import Examination, Reread
+from ...source import Definition, Examination, Reread, TableReader
 from .config import GroupConfig
 from .places import places_of
 
@@ -93,6 +93,14 @@ class GroupExamination:
         """See `sluice.instance.source.Examination.shortage`: groups need not share their members."""
         del configs
         return ""
+
+    def table_reader(self) -> TableReader:
+        """Refuse: a table may be at several members."""
+        raise ConfigError(f"{self._config.destination}: rows of tables cannot be read from a group yet")
+
+    def definition(self, schema: str, table: str) -> Definition:
+        """Refuse: a table may be at several members."""
+        raise ConfigError(f"{self._config.destination}: a group cannot define {schema}.{table} yet")
 
     def reread(self, item: Item) -> Reread:
         """Refuse: an item does not say of which member it is."""

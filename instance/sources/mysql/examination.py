@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from contextlib import closing
 from functools import cached_property
-from typing import Self
+from typing import Final, Self
 
-from ....protocol.errors import SluiceError
+import pymysql
+
+from ....protocol.errors import SluiceError, SourceError
+from ....protocol.identifiers import quote_table
 from ....store.cursor import Cursor
 from ...quarantine import Item
-from ...source import Reread
+from ...source import Definition, Reread
 from .config import MysqlConfig
 from .connection import Connection
 from .dump import FileStart
@@ -16,7 +19,14 @@ from .history.versions import open_history
 from .reread import reread
 from .schema import InformationSchema
 from .shortage import shortage
+from .snapshot import TableReader
 from .start import StartFinder
+
+_COLLATIONS: Final = (
+    "SELECT t.table_collation, s.default_character_set_name, s.default_collation_name FROM information_schema.tables t"
+    " JOIN information_schema.schemata s ON s.schema_name = t.table_schema"
+    " WHERE t.table_schema = %s AND t.table_name = %s"
+)
 
 
 class Examination:
@@ -84,6 +94,21 @@ class Examination:
     def shortage(self, configs: Sequence[MysqlConfig]) -> str:
         """Return how many connections it lacks."""
         return shortage(self._connection, configs)
+
+    def table_reader(self) -> TableReader:
+        """See `sluice.instance.source.Examination.table_reader`."""
+        return TableReader(self._config, lambda: ())
+
+    def definition(self, schema: str, table: str) -> Definition:
+        """See `sluice.instance.source.Examination.definition`."""
+        name = quote_table(schema, table)
+        try:
+            session = self._connection.session
+            ((_, sql, *_),) = session.rows(f"SHOW CREATE TABLE {name}")
+            ((collation, *of_schema),) = session.rows(_COLLATIONS, (schema, table))
+        except pymysql.MySQLError as error:
+            raise SourceError(f"{self._config.master_address} does not define {name}: {error}") from error
+        return Definition(sql, collation, *of_schema)
 
     def reread(self, item: Item) -> Reread:
         """Decode a row event in quarantine again."""

@@ -17,10 +17,11 @@ import pymysql
 from pymysql.constants import ER
 
 from ....login import tables
+from ....login.columns import SnapshotColumn
 from ....login.session import MysqlSession
-from ....login.tables import LITERAL, SETTINGS, Key, KeyRange, SnapshotColumn, SnapshotTable
+from ....login.tables import LITERAL, SETTINGS, Key, KeyRange, SnapshotTable
 from ....login.visibility import wait_until_visible
-from ....protocol.canal.resultset import RowEncoder
+from ....protocol.canal.resultset import RowBlock, RowEncoder
 from ....protocol.errors import BadParameterError, SluiceError, SourceError
 from ....protocol.identifiers import quote_name
 from ....protocol.mask import KINDS, Masker
@@ -104,14 +105,22 @@ class TableReader:
             if connection is not None:
                 connection.shutdown()
 
-    def describe(self, schema: str, table: str, where: str) -> ReadableTable:
+    def describe(self, schema: str, table: str, where: str, *, is_scanned: bool = False) -> ReadableTable:
         """See `sluice.instance.source.TableReader.describe`."""
         with self._asking(f"{schema}.{table}") as connection:
             found = self._describe(connection, schema, table, where)
             expected = tables.estimate(connection.session, found.table, KeyRange())
-            if not (found.key or where):
+            if not (found.key or where or is_scanned):
                 self._check_size(found.table, tables.storage(connection.session, found.table)[0])
-            return ReadableTable(schema, table, expected, found.key, connection.facts.lower_case_table_names != 0)
+            return ReadableTable(
+                schema,
+                table,
+                expected,
+                found.key,
+                connection.facts.lower_case_table_names != 0,
+                tuple(found.table.columns[place] for place in found.delivered),
+                found.table.key,
+            )
 
     def begin(self, wish: Wish) -> Position:
         """See `sluice.instance.source.TableReader.begin`."""
@@ -170,6 +179,23 @@ class TableReader:
                 server_id=connection.facts.server_id,
                 time=time.time(),  # noqa: TID251  shown in each row
             )
+
+    def scan(self, wish: Wish) -> Iterator[RowBlock]:
+        """See `sluice.instance.source.TableReader.scan`."""
+        with self._asking(f"{wish.schema}.{wish.name}") as connection:
+            session = connection.session
+            wait_until_visible(session, self._end(connection))
+            found = self._describe(connection, wish.schema, wish.name, wish.where)
+            encoder = self._encoder(found)
+            chosen = f" WHERE {found.where}" if found.where else ""
+            sql = f"SELECT {found.selected} FROM {found.table.forced}{chosen}{found.table.order}"
+            for _ in tables.feed(session, sql, encoder, PIECE):
+                yield encoder.take_block()[0]
+
+    def end(self) -> Position:
+        """See `sluice.instance.source.TableReader.end`."""
+        with self._asking("tables") as connection:
+            return self._end(connection)
 
     @contextmanager
     def _asking(self, table: str) -> Iterator[Connection]:

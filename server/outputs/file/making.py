@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from ....store.remote import RemotePath
 from ..settings import Output
-from ..target import Report
+from ..target import Asked, Report
 from .folder import free_bytes
 from .settings import FileSettings
 from .target import FileTarget
@@ -18,8 +18,9 @@ def make(output: Output, group: Callable[[], str]) -> FileTarget:
     return FileTarget(output, output.settings)
 
 
-def examine(output: Output, report: Report) -> None:
+def examine(output: Output, report: Report, asked: Asked | None = None) -> None:
     """See `Making.examine`."""
+    del asked
     settings = output.settings
     assert isinstance(settings, FileSettings)
     folder = settings.folder

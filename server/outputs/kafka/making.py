@@ -7,7 +7,7 @@ from ....protocol.errors import ConfigError, SluiceError
 from ...logging import redactor
 from ..forms.registry import form_of, rules_of
 from ..settings import Output
-from ..target import MissingError, Report
+from ..target import Asked, MissingError, Report
 from .settings import KafkaSettings
 from .target import KafkaTarget
 from .translation import translate
@@ -47,8 +47,9 @@ def make(output: Output, group: Callable[[], str]) -> KafkaTarget:
     )
 
 
-def examine(output: Output, report: Report) -> None:
+def examine(output: Output, report: Report, asked: Asked | None = None) -> None:
     """See `Making.examine`."""
+    del asked
     try:
         target = make(output, lambda: "")
     except SluiceError as error:

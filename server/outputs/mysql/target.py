@@ -11,6 +11,7 @@ behind, or that may be done in part, this proves nothing: then the output stops.
 """
 
 import hashlib
+import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 import pymysql
 
+from ....instance.sink.filters import TableFilter
+from ....instance.sources.registry import examine
 from ....protocol.canal.arrow import EnvelopeDecoder
 from ....protocol.canal.ddl import classify, creates_database, is_of_database
 from ....protocol.canal.outline import outline
@@ -39,6 +42,7 @@ from ..markers import find_marker, without
 from ..settings import Output
 from ..target import DeliveryError, Place, Prepared, RejectedError, SplitError, server_of
 from .checks import routes_of
+from .creation import Creation
 from .loops import LoopGuard
 from .progress import MAIN, Progress
 from .session import Session, StoppedError
@@ -50,6 +54,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pymysql.cursors import Cursor
+
+logger = logging.getLogger(__name__)
 
 SAFE: Final = 300.0
 """Seconds for which rows are expected that are there already, in safe mode `auto`."""
@@ -93,20 +99,6 @@ class MysqlTarget:
         """See `Target.statistics`."""
         return {"returned": self._guard.returned} if self._settings.channel is not None else {}
 
-    def examine(self) -> str:
-        """Ask the target whether it would take changes. Raises SourceError, TargetError, MySQLError."""
-        session = self._database.connect()
-        try:
-            with session.cursor() as cursor:
-                set_up(cursor, self._database, self._output.time_zone)
-                cursor.execute("SELECT @@version, @@global.read_only")
-                version, read_only = cursor.fetchone() or ("", 0)
-        finally:
-            session.close()
-        if read_only:
-            raise TargetError(f"{self._database} is read-only: SET GLOBAL read_only = 0 there, or name another target")
-        return f"{self._database} is version {version} and takes changes, each once"
-
     # --- the calls of a delivery
 
     def open(self, memory: str, moved: str, epoch: int) -> Place | None:
@@ -125,6 +117,8 @@ class MysqlTarget:
             place = self._progress.open(cursor, memory, moved, epoch)
             self._guard.open(cursor, self._database, self._identity)
             main.commit()
+            if place is None and self._settings.start == SNAPSHOT:
+                self._create_missing()
         settings = self._settings
         self._workers = Workers(
             settings.workers, self._connect_worker, self._progress, in_order=settings.preserve_order
@@ -132,6 +126,22 @@ class MysqlTarget:
         if place is None:
             self._expect_rows()
         return place
+
+    def _create_missing(self) -> None:
+        """Make the tables that the target lacks, before the first of them is filled."""
+        instance = self._output.instance
+        if instance is None:
+            return
+        with examine(instance) as source:
+            passing = instance.table_filter(), TableFilter(self._settings.filter)
+            tables = [it for it in source.tables() if all(one.accepts(*it) for one in passing)]
+            for schema, table in Creation(self._database, self._routes, source.definition).create(tables, self._go_on):
+                self._schemas |= {schema}
+                logger.info("%s has made %s.%s on the target", self._output, schema, table)
+
+    def _go_on(self) -> None:
+        if self._abandoned.is_set():
+            raise DeliveryError("it was stopped")
 
     def prepare(self, batch: Batch) -> Prepared:
         """See `Target.prepare`."""

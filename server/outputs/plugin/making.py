@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from ....protocol.errors import SluiceError
 from ..settings import Output
-from ..target import Report
+from ..target import Asked, Report
 from .kind import kind_of
 from .target import PluginTarget
 
@@ -15,8 +15,9 @@ def make(output: Output, group: Callable[[], str]) -> PluginTarget:
     return PluginTarget(output, kind_of(output.settings.type))
 
 
-def examine(output: Output, report: Report) -> None:
+def examine(output: Output, report: Report, asked: Asked | None = None) -> None:
     """See `Making.examine`."""
+    del asked
     try:
         report.good(output, PluginTarget(output, kind_of(output.settings.type)).check())
     except SluiceError as error:

@@ -22,6 +22,7 @@ MODULES = {
     "snapshot": ("snapshot",),
     "filters": ("filter",),
     "verify": ("verify",),
+    "compare": ("compare",),
     "quarantine": ("quarantine",),
     "gaps": ("gaps",),
     "audit": ("audit",),

@@ -34,7 +34,7 @@ from ....protocol.identifiers import quote_table
 from ....sql.database import Database, reason
 from ....sql.definitions import LONGEST_SHOWN, define, digest
 from ....sql.tables import Tables
-from ....sql.target import is_passing, set_up
+from ....sql.target import is_passing
 from ....store.batch import Batch
 from ..forms.encoding import may_skip
 from ..kept import memory_of

@@ -33,6 +33,7 @@ from ..caller import Caller, caller
 from ..embedded import EmbeddedServer
 from ..embedded.companions import OutputStatus
 from ..wording import duration
+from .places import ends_of
 from .settings import Output
 from .target import DeliveryError, Place, Prepared, RejectedError, SplitError, Target
 from .threads import LeftExecutor
@@ -84,6 +85,7 @@ class Delivery:
         self._failed = 0.0
         self._again = asyncio.Event()
         self._most = 0  # entries of the next batch, when what follows them cannot be sent
+        self._apart: Position | None = None  # up to which each transaction is sent by itself: one of them is rejected
         self._number = 0  # that of the place that the other side keeps
         self._batches = self._records = self._rows = self._bytes = self._retries = self._skipped = 0
         name = f"{output.destination} {output.name}"
@@ -338,6 +340,10 @@ class Delivery:
                 await self._ack(batch)
                 self._skip(f"{batch.rows} rows that were in quarantine, see sluice.output.{output.name}.late")
                 continue
+            if self._apart is not None and (first := ends_of(batch)[:1]) and first[0] < batch.entries:
+                self._most = first[0]
+                await self._embedded.rollback(output.destination, output.client_id, session=self._session)
+                continue
             try:
                 prepared = await self._run(self._encoder, self._target.prepare, batch)
             except (RefusedError, SplitError) as error:
@@ -347,10 +353,11 @@ class Delivery:
                     await self._embedded.rollback(output.destination, output.client_id, session=self._session)
                     continue
                 raise RejectedError(f"{error}, at {batch.from_}") from error
-            if prepared.is_alone:
+            is_alone = prepared.is_alone or self._apart is not None
+            if is_alone:
                 await ready.join()
             await ready.put(prepared)
-            if prepared.is_alone:
+            if is_alone:
                 await ready.join()
             last = batch
 
@@ -374,10 +381,19 @@ class Delivery:
             try:
                 await self._run(self._sender, self._target.send, batches, place)
             except RejectedError as error:
-                among = f"; it is among the changes from {batches[0].batch.from_} to {batches[-1].batch.to}"
+                if self._target.takes_transactions and sum(len(ends_of(it.batch)) for it in batches) > 1:
+                    self._apart = Position.parse(batches[-1].batch.to)
+                    raise DeliveryError(f"{error}; each transaction is sent by itself now, to find it") from error
+                begin, end = batches[0].batch.from_, batches[-1].batch.to
+                among = f"; it is among the changes from {begin} to {end}"
                 where = f", at {error.position}" if error.position else among
+                if self._apart is not None:
+                    skip = f"sluice skip {output.destination} {output.client_id} {begin}"
+                    where = f", in the transaction at {begin}. `{skip}` passes over all of that transaction"
                 raise RejectedError(f"{error}{where}") from error
             self._number = self._number if place is None else place.number
+            if self._apart is not None and not _is_before(batches[-1].batch, self._apart):
+                self._apart = None
             for it in batches:
                 self._count(it)
             self._report_losses()
@@ -491,6 +507,12 @@ def _has_executed(cursor: Cursor, place: Place) -> bool:
     position = Position.parse(place.position)
     is_more = position == position.transaction or not has_executed(place.gtids, cursor.gtid)
     return is_more and has_executed(cursor.gtid, place.gtids)
+
+
+def _is_before(batch: Batch, place: Position) -> bool:
+    """Whether a batch ends before a place; not where they have no order."""
+    end = Position.parse(batch.to)
+    return end.same_history(place) and not place.precedes(end)
 
 
 def _follows(batch: Batch, last: Batch) -> bool:

@@ -24,6 +24,12 @@ def positions_of(batch: Batch) -> Iterator[str]:
         yield str(Position.of_parts(source, file, *place)) if source and place else batch.from_
 
 
+def ends_of(batch: Batch) -> list[int]:
+    """Return after how many of its entries transactions of a batch end; those of statements that commit are none."""
+    changes = chain.from_iterable(map(decode_changes, batch.slices))
+    return [number for number, it in enumerate(changes, 1) if it.entry_type == "TRANSACTIONEND"]
+
+
 def varints(data: bytes) -> Iterator[int]:
     """Give the numbers of ``Batch.positions``: two for each entry."""
     value = shift = 0

@@ -1,6 +1,7 @@
 """The target of a mirror: transactions in a session that is alike on every server and replaced when lost."""
 
 import random
+import re
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+LONGEST_HEAD = 500
+"""Bytes of a statement that are shown."""
+
 ROWS, SIZE = 10_000, 16 << 20
 """Of a transaction at most, unless one row, or one transaction of the source, is larger: rows, and bytes of their
 texts."""
@@ -36,7 +40,11 @@ _BUSY = _CONFLICTS | {ER.OPTION_PREVENTS_STATEMENT}  # read only, as a server is
 """Errors that a later try may not meet, besides those of the connection."""
 
 
-class DuplicateRowError(TargetError):
+class RefusedRowError(TargetError):
+    """A change that the target does not take, whatever it takes of others."""
+
+
+class DuplicateRowError(RefusedRowError):
     """A row that the source did not have is in the place of a new one."""
 
 
@@ -185,15 +193,20 @@ def execute(
             if is_passing(error):
                 raise
             is_in_the_way = error.args[0] == ER.DUP_ENTRY
-            raise (DuplicateRowError if is_in_the_way else TargetError)(
-                f"{'.'.join(table.name)} on the target refuses a change of {table.source}: {reason(error)}: make"
-                f" it equal to the table of the source. {RESUMES}"
+            raise (DuplicateRowError if is_in_the_way else RefusedRowError)(
+                f"{'.'.join(table.name)} on the target refuses a change of {table.source}: {reason(error)}, in"
+                f" {_head(statement.sql)}: make it equal to the table of the source. {RESUMES}"
             ) from error
         if has_to_find and not found:
-            raise TargetError(
+            raise RefusedRowError(
                 f"{'.'.join(table.name)} on the target does not have a row that {table.source} had before a change:"
                 f" make it equal to the table of the source. {RESUMES}"
             )
         if statement.is_lenient:
             set_modes(cursor, is_strict=True)
     return found
+
+
+def _head(sql: bytes) -> str:
+    """Return a statement up to its values, which are nobody's business."""
+    return re.split(rb" (?:VALUES|SET|WHERE) ", sql, maxsplit=1)[0][:LONGEST_HEAD].decode(errors="replace")

@@ -7,7 +7,7 @@ MySQL 9.6, and on MariaDB). So the tables of such a foreign key, and those that 
 change by change, in their order, with the check, and the target does the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,11 +19,16 @@ from ..protocol.identifiers import quote_table
 from .changes import ends_of_keys
 from .statements import Conflict, Statement, TargetTable
 from .tables import KnownTable, Name, Tables
-from .target import execute, set_modes
+from .target import DuplicateRowError, RefusedRowError, execute, set_modes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pymysql.cursors import Cursor
     from typing_extensions import Buffer
+
+LONGEST_KEY = 200
+"""Characters of a key that are shown."""
 
 
 class Writer:
@@ -90,9 +95,10 @@ class Writer:
         changes = changes if ends is None else changes.take(ends[1])
         deleted = pc.equal(changes["_op"], "DELETE")
         rows = pc.indices_nonzero(deleted).cast(pa.int32())
-        execute(cursor, table, table.delete(changes["before"], changes["_key"], rows))
+        keys = changes["_key"]
+        _execute(cursor, table, keys, rows, lambda some: table.delete(changes["before"], keys, some))
         rows = pc.indices_nonzero(pc.invert(deleted)).cast(pa.int32())
-        execute(cursor, table, table.insert(changes["after"], changes["_key"], packet, rows))
+        _execute(cursor, table, keys, rows, lambda some: table.insert(changes["after"], keys, packet, some))
 
     def _merge_by_key(self, cursor: "Cursor", known: KnownTable, changes: pa.RecordBatch, packet: int) -> None:
         """Do the same where each row is as its first change has found it: all deletes come first, then all inserts.
@@ -112,9 +118,11 @@ class Writer:
         deleted = pa.concat_arrays([first.filter(pc.and_not(was, is_)), old.filter(moves)]).cast(pa.int32())
         inserted = pa.concat_arrays([last.filter(pc.and_not(is_, was)), new.filter(moves)]).cast(pa.int32())
         kept = new.filter(stays).cast(pa.int32())
-        execute(cursor, table, table.delete(changes["before"], keys, deleted))
-        execute(cursor, table, table.insert(changes["after"], keys, packet, kept, conflict=Conflict.UPDATE))
-        execute(cursor, table, table.insert(changes["after"], keys, packet, inserted, conflict=Conflict.FAIL))
+        after = changes["after"]
+        _execute(cursor, table, keys, deleted, lambda some: table.delete(changes["before"], keys, some))
+        change, fail = Conflict.UPDATE, Conflict.FAIL
+        _execute(cursor, table, keys, kept, lambda some: table.insert(after, keys, packet, some, conflict=change))
+        _execute(cursor, table, keys, inserted, lambda some: table.insert(after, keys, packet, some, conflict=fail))
 
     def _write_by_columns(self, cursor: "Cursor", table: TargetTable, changes: pa.RecordBatch, packet: int) -> None:
         """Repeat the changes in their order, each on one of the rows that are equal."""
@@ -153,6 +161,31 @@ class Writer:
             for statement in ways:
                 if execute(cursor, table, [statement]):
                     break
+
+
+def _execute(
+    cursor: "Cursor",
+    table: TargetTable,
+    keys: pa.ListArray,
+    rows: pa.Int32Array,
+    make: "Callable[[pa.Int32Array], Iterable[Statement]]",
+) -> None:
+    """Run statements for rows; when one of many rows is refused, find out which row it is, and name its key."""
+    try:
+        execute(cursor, table, make(rows))
+    except DuplicateRowError:
+        raise
+    except RefusedRowError:
+        for number in range(len(rows)):
+            one = rows.slice(number, 1)
+            try:
+                execute(cursor, table, make(one))
+            except DuplicateRowError:  # it was written before the one that is refused
+                continue
+            except RefusedRowError as error:
+                key = ", ".join(map(str, keys.take(one)[0].as_py() or ()))
+                raise RefusedRowError(f"{error}. The key of the row is {key[:LONGEST_KEY]}") from error
+        raise
 
 
 def by_table(changes: pa.RecordBatch) -> Iterator[tuple[Name, pa.Int32Array]]:

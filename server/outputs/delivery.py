@@ -33,8 +33,8 @@ from ..caller import Caller, caller
 from ..embedded import EmbeddedServer
 from ..embedded.companions import OutputStatus
 from ..wording import duration
-from .places import ends_of
-from .settings import Output
+from .places import ends_of, is_transaction
+from .settings import OnRefused, Output
 from .target import DeliveryError, Place, Prepared, RejectedError, SplitError, Target
 from .threads import LeftExecutor
 
@@ -385,9 +385,15 @@ class Delivery:
                     self._apart = Position.parse(batches[-1].batch.to)
                     raise DeliveryError(f"{error}; each transaction is sent by itself now, to find it") from error
                 begin, end = batches[0].batch.from_, batches[-1].batch.to
+                is_one = len(batches) == 1 and is_transaction(batches[0].batch)
+                if is_one and error.is_change and output.settings.on_refused is OnRefused.SKIP:
+                    await self._list([Skipped(begin, str(error))])
+                    await self._ack(batches[0].batch)
+                    self._skip(f"the transaction at {begin}: {error}")
+                    raise DeliveryError(f"the transaction at {begin} is left out: {error}") from error
                 among = f"; it is among the changes from {begin} to {end}"
                 where = f", at {error.position}" if error.position else among
-                if self._apart is not None:
+                if is_one:
                     skip = f"sluice skip {output.destination} {output.client_id} {begin}"
                     where = f", in the transaction at {begin}. `{skip}` passes over all of that transaction"
                 raise RejectedError(f"{error}{where}") from error

@@ -30,6 +30,12 @@ def ends_of(batch: Batch) -> list[int]:
     return [number for number, it in enumerate(changes, 1) if it.entry_type == "TRANSACTIONEND"]
 
 
+def is_transaction(batch: Batch) -> bool:
+    """Whether a batch is one whole transaction."""
+    begin = Position.parse(batch.from_)
+    return begin == begin.transaction and ends_of(batch) == [batch.entries]
+
+
 def varints(data: bytes) -> Iterator[int]:
     """Give the numbers of ``Batch.positions``: two for each entry."""
     value = shift = 0

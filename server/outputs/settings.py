@@ -75,8 +75,9 @@ class OutputSettings(Settings):
     """What to do with a marker. A marker stands for changes that Sluice could not decode or that are gone from the
     source. `stop` waits for an operator, `skip` skips it, `send` sends it as a message."""
     on_refused: OnRefused = setting("sluice.output.<name>.onRefused", OnRefused.STOP)
-    """What to do with a change that cannot be sent: it is too large for a record, or with type `mysql` a DDL that is
-    refused. `stop` waits for an operator. `skip` skips it, with all rows of its event. `sluice quarantine skipped`
+    """What to do with a change that cannot be sent: it is too large for a record, or with type `mysql` a DDL or a row
+    that is refused. `stop` waits for an operator. `skip` skips it, with all rows of its event, and of type `mysql` with
+    its transaction. `sluice quarantine skipped`
     lists what the output skipped, and why."""
 
     @property

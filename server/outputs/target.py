@@ -23,12 +23,14 @@ class MissingError(SluiceError):
 class RejectedError(SluiceError):
     """The other side does not take what it is sent, and will not before somebody changes something.
 
-    ``position`` is that of the change which it does not take, empty if that is unknown.
+    ``position`` is that of the change which it does not take, empty if that is unknown. ``is_change``: it is a matter
+    of one change, and others may be taken.
     """
 
-    def __init__(self, message: str, position: str = "") -> None:
+    def __init__(self, message: str, position: str = "", *, is_change: bool = False) -> None:
         super().__init__(message)
         self.position = position
+        self.is_change = is_change
 
 
 class SplitError(SluiceError):

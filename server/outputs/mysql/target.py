@@ -34,7 +34,7 @@ from ....protocol.identifiers import quote_table
 from ....sql.database import Database, reason
 from ....sql.definitions import LONGEST_SHOWN, define, digest
 from ....sql.tables import Tables
-from ....sql.target import is_passing
+from ....sql.target import RefusedRowError, is_passing
 from ....store.batch import Batch
 from ..forms.encoding import may_skip
 from ..kept import memory_of
@@ -393,7 +393,7 @@ class MysqlTarget:
                 raise DeliveryError("it was stopped" if self._abandoned.is_set() else text) from error
             raise RejectedError(text) from error
         except TargetError as error:
-            raise RejectedError(str(error)) from error
+            raise RejectedError(str(error), is_change=isinstance(error, RefusedRowError)) from error
 
 
 def _drops(change: Change) -> bool:

@@ -29,9 +29,12 @@ def add_commands(commands: Any) -> None:
         "keys Sluice does not support. Check each filter and each saved position: the position must be readable,\n"
         "and its change still be in the binlog of the source. The exit status is 1 when something would stop\n"
         "working, such as sending to RocketMQ. The command starts nothing and changes nothing, neither here nor on\n"
-        "the source nor in ZooKeeper.",
+        "the source nor in ZooKeeper.\n"
+        "In the conf folder of Canal's client-adapter (application.yml), read its mappings of tables (rdb/*.yml), and\n"
+        "print the outputs that do the same, for instance.properties. What has no equal is named with the next step.",
         "sluice migrate --from /opt/canal/conf",
         "sluice migrate --from /opt/canal/conf --zk zk1:2181,zk2:2181",
+        "sluice migrate --from /opt/canal-adapter/conf",
     )
     migrate.add_argument(
         "--from",
@@ -39,13 +42,17 @@ def add_commands(commands: Any) -> None:
         type=Path,
         required=True,
         metavar="FOLDER",
-        help="folder of the canal.properties of Canal or Sluice",
+        help="folder of the canal.properties of Canal or Sluice, or of the application.yml of Canal's client-adapter",
     )
     migrate.add_argument("--zk", metavar="HOST:PORT,...", help="ZooKeeper servers, instead of canal.zkServers")
 
 
 def migrate_command(options: Any) -> int:
     """Say what would happen."""
+    from ..canal_adapter import MAIN
+
+    if (options.conf / MAIN).is_file():
+        return _migrate_adapter(options.conf)
     from ..capacity import find_shortages
     from ..outputs.registry import examine as examine_output
     from .saved import as_read, require_zookeeper
@@ -70,6 +77,31 @@ def migrate_command(options: Any) -> int:
             findings.wrong(name, error)
     for address, text in find_shortages(configs):
         findings.wrong(f"source {address}", text)
+    return 0 if findings.healthy else NO
+
+
+def _migrate_adapter(folder: Path) -> int:
+    """Print the outputs that do what a client-adapter of Canal does."""
+    from ..canal_adapter import ClientAdapter
+
+    findings = Findings(out)
+    adapter = ClientAdapter(folder)
+    outputs = adapter.outputs(adapter.ask_sources())
+    for found in adapter.findings:
+        (findings.wrong if found.is_wrong else findings.note)(found.what, found.text)
+    for destination in dict.fromkeys(it.destination for it in outputs):
+        own = [it for it in outputs if it.destination == destination]
+        findings.good(destination, "add these lines to its instance.properties:")
+        print(f"\nsluice.outputs = {','.join(it.name for it in own)}")
+        for output in own:
+            print(*output.lines(), sep="\n")
+        print()
+    if outputs:
+        findings.note(
+            "next",
+            "copy jdbc.password into the files that passwordFile names, stop the adapter, and run `sluice check`. Each"
+            " output begins with a snapshot, which keeps rows that only the target has",
+        )
     return 0 if findings.healthy else NO
 
 

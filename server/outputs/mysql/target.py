@@ -292,19 +292,19 @@ class MysqlTarget:
             elif why:
                 text = (
                     f"a DDL cannot be run on the target as it is: {shown}: {why}. Run what it means there yourself, and"
-                    f" pass over it: `sluice skip {self._output.destination} {self._output.client_id}`"
+                    f" pass over it: `sluice skip {self._output.destination} {self._output.client_id} POSITION`"
                 )
             elif self._settings.ddl is OnDdl.APPLY:
                 text = (
                     f"a DDL is refused: {shown}. No filter of tables says whether the target's database is meant: drop"
                     " it there yourself if it is, and pass over the statement: `sluice skip"
-                    f" {self._output.destination} {self._output.client_id}`"
+                    f" {self._output.destination} {self._output.client_id} POSITION`"
                 )
             else:
                 text = (
                     f"a DDL is refused: {shown}. Set sluice.output.{self._output.name}.ddl = apply to run such"
                     " statements on the target; or run it there yourself, and pass over it: `sluice skip"
-                    f" {self._output.destination} {self._output.client_id}`"
+                    f" {self._output.destination} {self._output.client_id} POSITION`"
                 )
             return RefusedError(text, number, change.schema, change.table)
         return found

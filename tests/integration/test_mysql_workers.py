@@ -249,6 +249,22 @@ def test_a_row_in_the_place_of_a_new_one_is_replaced_or_stops_the_output(
     assert copy.rows() == ([(1, 1), (2, 2)] if is_replaced else [(9, 1)])
 
 
+def test_what_another_output_of_the_channel_has_applied_is_left_out_also_in_parts(copy: Copy) -> None:
+    copy.create("id INT PRIMARY KEY")
+    one, two, three = (copy.change("t", None, {"id": number}) for number in (1, 2, 3))
+    ours, other = (copy.change("_drainer_repl_mark", None, {"id": 1, "channel_id": channel}) for channel in (7, 8))
+    ours.header.schemaName = other.header.schemaName = "retl"
+    try:
+        with copy.opened(channel=7) as target:
+            copy.send(target, BEGIN, ours, one, end=0, n=3)
+            copy.send(target, two, END, BEGIN, other, three, END, end=100)
+        assert copy.rows() == [(3,)]
+        marks = copy.server.query("SELECT channel_id, val, channel_info FROM retl._drainer_repl_mark")
+        assert marks == [(7, 1, "shop/copy")]
+    finally:
+        copy.server.query("DROP DATABASE IF EXISTS retl")
+
+
 # --- locks -----------------------------------------------------------------------------------------------------------
 
 

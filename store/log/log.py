@@ -63,6 +63,8 @@ SYNC_SIZE: Final = 8 << 20
 """Bytes after which a file is synced, although the period is not over."""
 SYNCING: Final = ThreadPoolExecutor(4, "log sync")
 """For all logs of the process."""
+INDEX_LINE: Final = 64 << 10
+"""Bytes of an index that have its last line: two places, with 64 members 9 kB each."""
 SHARE: Final = 0.1
 """The part of a disk that all logs on it may take together."""
 SEEN: Final = -(1 << 16)
@@ -932,7 +934,7 @@ def _end_of(file: File, fd: int) -> Position:
     """Return where a file ends, by its last block. The index, which says where that is, is made again if need be."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         with file.index.open("rb") as index:
-            index.seek(-min(4096, os.fstat(index.fileno()).st_size), os.SEEK_END)
+            index.seek(-min(INDEX_LINE, os.fstat(index.fileno()).st_size), os.SEEK_END)
             line = index.read().splitlines()[-1].split()
         if int(line[0]) + int(line[1]) == file.size:
             with contextlib.suppress(LogError):  # who reads the block will be told

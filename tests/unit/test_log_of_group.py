@@ -28,7 +28,7 @@ from sluice.store.log.shapes import KEPT, ShapedPart, source_end
 from sluice.store.ring import Ring
 from sluice.store.track import Track
 from tests.effort import times
-from tests.stream import entries
+from tests.stream import Stream, entries
 from tests.unit.test_chain import EVENTS, MEMBERS, Merged, cut
 from tests.unit.test_log_reader import FromSource
 from tests.waiting import eventually
@@ -177,6 +177,27 @@ def test_the_log_goes_on_after_a_restart_with_the_gtids_of_each_member(folder: P
         start = cut(a=14, b=10, c=10)
         assert _read_all(log, start) == ["a14", "c10", "b10", "a15"]
         assert log.executed_at(end) == "a=0-101-15;b=0-101-10;c=0-101-10"
+
+
+def test_the_index_of_a_file_with_many_members_is_not_made_again(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ring = Ring(256)
+    track = Track(ring)
+    streams = [Stream(ring, member=f"member{number}", name=f"{number:036d}") for number in range(64)]
+    track.begin(Cut({f"member{number}": it.position(0) for number, it in enumerate(streams)}))
+    with opened(folder, file_size=1) as log:
+        assert track.floor is not None
+        log.begin(track.floor, None, SHAPE)
+        for it in streams[:3]:
+            it.transaction(b"row")
+            it.put()
+        log.append([take(track, it, it + EVENTS) for it in range(0, ring.next, EVENTS)])
+        end = log.end
+    with opened(folder, file_size=1) as log:
+        assert len(log.extent.files) > 2
+        assert log.end == end
+    assert "is made again" not in caplog.text
 
 
 def test_a_last_file_that_is_cut_off_ends_with_whole_transactions_of_all_members(folder: Path, tmp_path: Path) -> None:

@@ -570,6 +570,7 @@ class Cursors:
                 reading.pass_over(position, served.end)
                 self.resting.rouse(client_id)
             stop = reading.get if subscriber.given else served.end
+            position = reading.with_acked(position)
             if not subscriber.given and self._is_of_later_source(subscriber, position):
                 if exists:
                     self._progress.confirm_to(subscriber, reading, stop)
@@ -579,7 +580,7 @@ class Cursors:
                     end = reading.place(stop)
                     raise BadPositionError(f"{position} is beyond what client {client_id} was given: {end}")
                 if exists and served.is_held:
-                    self._progress.confirm_to(subscriber, reading, stop)
+                    self._progress.confirm_to(subscriber, reading, reading.before(position, stop))
                 return False
             if not reading.is_beyond(position, reading.ack):
                 return True

@@ -54,6 +54,11 @@ class Floor:
         """Return the subscriber's place when it has read up to a cut of the chain."""
         return self.cut.join(reached)
 
+    def is_passed_in(self, member: str, reached: Cut) -> bool:
+        """Whether nothing of a member after a cut of the chain is skipped any more."""
+        place = self.cut.places.get(member)
+        return place is None or Cut({member: place}).precedes(reached)
+
     def is_passed(self, reached: Cut) -> bool:
         """Whether nothing after a cut of the chain is skipped any more."""
         return self.cut.precedes(reached)

@@ -114,7 +114,8 @@ class Reading:
         """Pass over the slots before another one that it has, because it had read the members in another order."""
         while self.floor is not None and self.get < stop:
             if self.floor.is_passed(self._cut(self.get)):
-                self.floor = None
+                if self.floor.is_passed(self._cut(self.ack)):  # else it may go back, and confirms places with it
+                    self.floor = None
                 return
             is_had, end = self._run(self.floor, stop)
             if not is_had:
@@ -187,6 +188,20 @@ class Reading:
                 return self.ack
         return self.track.sequence_of(position)
 
+    def with_acked(self, position: Position) -> Position:
+        """Return a place in another order of a merged stream with all that is confirmed in this one."""
+        acked = self.acked() if isinstance(position, Cut) else None
+        return acked.join(position) if isinstance(acked, Cut) else position
+
+    def before(self, position: Position, stop: int) -> int:
+        """Return up to which slot, ``stop`` at most, all comes before a place that is not before ``stop``.
+
+        In a merged stream that may be less than ``stop``: the place may be one of another order. It has all that is
+        confirmed, see `with_acked`.
+        """
+        found = self.track.sequence_of(position) if self.track.is_merged else None
+        return stop if found is None else max(self.ack, min(stop, found))
+
     # --- what it was given and has confirmed -------------------------------------------------------------------------
 
     def roll_back(self) -> None:
@@ -236,7 +251,7 @@ class Reading:
         boundary = ring.last_boundary(start, sequence)
         if boundary < 0:
             return False
-        self.track.add_executed(self.gtids, start, boundary + 1)
+        self._add_executed(self.gtids, start, boundary + 1)
         self.durable = boundary + 1
         self.boundary = ring.slot(boundary)
         if self.track.is_merged:
@@ -315,7 +330,19 @@ class Reading:
     def learn_gtids(self) -> None:
         """Learn what was executed at the durable cursor. Before the stream has begun that is unknown."""
         if not self.track.gtids.keys() <= self.gtids.keys():
-            self.gtids = self.track.executed(max(self.track.ring.first, self.durable)) | self.gtids
+            start = max(self.track.ring.first, self.durable)
+            self.gtids = self._not_ahead(self.track.executed(start), start) | self.gtids
+
+    def _add_executed(self, gtids: Executed, start: int, stop: int) -> None:
+        """Add what was executed in the slots [start, stop)."""
+        self.track.add_executed(self._not_ahead(gtids, stop), start, stop)
+
+    def _not_ahead(self, gtids: Executed, sequence: int) -> Executed:
+        """Return the sets of the members in which it is not further than the ring is before a slot."""
+        if self.floor is None:
+            return gtids
+        reached = self._cut(sequence)
+        return {name: it for name, it in gtids.items() if self.floor.is_passed_in(name, reached)}
 
     def place_before(self, sequence: int) -> Cursor | None:
         """Return the place before a slot, and what was executed before its transaction; None before the stream.
@@ -328,7 +355,7 @@ class Reading:
         self.learn_gtids()
         gtids = {member: it.copy() for member, it in self.gtids.items()}
         start = max(self.durable, self.track.ring.first)
-        self.track.add_executed(gtids, start, max(start, self.track.ring.last_boundary(start, sequence) + 1))
+        self._add_executed(gtids, start, max(start, self.track.ring.last_boundary(start, sequence) + 1))
         return Cursor.at(position, self._executed_text(gtids, place), position)
 
     def end_of_transaction(self, sequence: int) -> tuple[int, Position] | None:

@@ -29,8 +29,8 @@ EVENTS = 3  # of a transaction
 class Merged:
     """A server that has merged the transactions of some members in an order; each is numbered in its member."""
 
-    def __init__(self, begin: Cut | None = None, size: int = 256, epoch: int = 1) -> None:
-        self.ring = Ring(size)
+    def __init__(self, begin: Cut | None = None, size: int = 256, epoch: int = 1, ring: Ring | None = None) -> None:
+        self.ring = Ring(size) if ring is None else ring
         self.begin = begin or Cut({it: Stream(Ring(), member=it, name=f"of-{it}").position(0) for it in MEMBERS})
         self.cursors = Cursors(self.ring, epoch=epoch, compile_filter=lambda _: None)
         done = {it: (place.begin - 4) // STEP for it, place in self.begin.places.items()}
@@ -186,6 +186,56 @@ def test_the_place_of_a_client_has_what_it_brought_and_what_it_was_given() -> No
     assert place(server.stored()) == cut(a=1, b=2, c=0)
     server.put("bb")
     assert server.take() == ["b2"]
+
+
+def test_what_a_client_has_of_another_order_is_not_given_again_after_a_rollback() -> None:
+    server = Merged(cut(a=0, b=0, c=0))
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=0, b=2, c=0))), 0)
+    server.put("abba")
+    assert [rows(it) for it in (server.get(most=EVENTS), server.get(most=EVENTS)) if it is not None] == [["a0"], ["a1"]]
+    server.cursors.rollback(CLIENT, now=0)
+    batch = server.get(most=EVENTS)
+    assert batch is not None
+    assert [rows(it) for it in (batch, server.get(most=EVENTS)) if it is not None] == [["a0"], ["a1"]]
+    server.cursors.ack(CLIENT, batch.batch_id, now=0)
+    assert place(server.stored()) == cut(a=1, b=2, c=0)
+
+
+def test_the_gtids_of_a_client_are_those_of_its_place_when_it_is_given_what_it_has() -> None:
+    server = Merged(cut(a=0, b=0, c=0))
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=0, b=5, c=0), "b=0-101-5")), 0)
+    server.put("baba")
+    assert server.take() == ["a0", "a1"]
+    assert server.stored().cursor == Cursor.at(cut(a=2, b=5, c=0), "a=0-101-2;b=0-101-5")
+    server.put("bbbb")
+    assert server.take() == ["b5"]
+    assert server.stored().cursor == Cursor.at(cut(a=2, b=6, c=0), "a=0-101-2;b=0-101-6")
+
+
+class FullRing(Ring):
+    @property
+    def waiting(self) -> bool:  # type: ignore[override]
+        return True
+
+
+def test_an_ack_of_what_the_full_ring_has_not_reached_confirms_nothing_of_other_members() -> None:
+    server = Merged(cut(a=0, b=0, c=0), ring=FullRing())
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=0, b=0, c=0))), 0)
+    server.put("bbb")
+    server.cursors.ack_to(CLIENT, cut(a=1, b=1, c=0), now=0)  # in the order of an earlier server
+    assert server.take() == ["b1", "b2"]
+
+
+def test_acks_of_another_order_count_for_the_members_in_which_they_are_further() -> None:
+    server = Merged(cut(a=0, b=0, c=0))
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=0, b=0, c=0))), 0)
+    server.put("a")
+    assert server.cursors.ack_to(CLIENT, cut(a=1, b=0, c=0), now=0)
+    server.put("b")
+    assert server.ring.first == EVENTS
+    assert server.cursors.ack_to(CLIENT, cut(a=0, b=1, c=0), now=0)
+    assert place(server.stored()) == cut(a=1, b=1, c=0)
+    assert server.get() is None
 
 
 def test_slots_that_a_client_has_do_not_hold_the_ring_back() -> None:

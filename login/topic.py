@@ -1,11 +1,12 @@
 """A topic with TiDB's changes, which the reader of its secondary binlog and sources share. Needs confluent-kafka.
 
-It has one partition. Records of transactions that were aborted are passed over; the offsets of these,
-and of the markers of transactions, are holes.
+It has one partition, unless `Topic.parts` is asked for all. Records of transactions that were aborted are passed over;
+the offsets of these, and of the markers of transactions, are holes.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from types import NoneType
 from typing import Any, Final, Self, cast
 
@@ -20,10 +21,14 @@ _library = logging.getLogger(f"{__name__}.library")
 _library.disabled = True  # what is in the way is told by errors
 
 PARTITION: Final = 0
+MOST_PARTITIONS: Final = 64
+"""Of a topic of which all are read."""
 LARGEST: Final = 1 << 30
 """Bytes of a record, at most: what Drainer lets a message have."""
 QUEUED: Final = 32 << 10
-"""KiB that are fetched ahead."""
+"""KiB that are fetched ahead, ..."""
+LEAST_QUEUED: Final = 256
+"""... of a partition at least."""
 SLICE: Final = 0.25
 """Seconds after which a call that waits for brokers looks whether it has to end."""
 ENDED: Final = {
@@ -56,20 +61,31 @@ _FIXED: Final = {
 
 
 class Topic:
-    """Reads one topic. One thread at a time calls it."""
+    """Reads one topic, or a partition of it. One thread at a time calls it."""
 
     def __init__(
-        self, brokers: str, name: str, settings: Mapping[str, str] | None = None, *, timeout: float = 30.0
+        self,
+        brokers: str,
+        name: str,
+        settings: Mapping[str, str] | None = None,
+        *,
+        timeout: float = 30.0,
+        partition: int = PARTITION,
+        queued: int = QUEUED,
     ) -> None:
         """Prepare; nothing is asked yet.
 
         ``brokers``: host:port, separated by commas. ``settings``: of librdkafka, such as those of SASL and TLS.
-        ``timeout``: seconds that brokers may take to answer a question.
+        ``timeout``: seconds that brokers may take to answer a question. ``queued``: KiB that are fetched ahead.
 
         Raises:
             SourceError: a setting is wrong.
         """
         self.name = name
+        self.partition = partition
+        self._make = partial(Topic, brokers, name, settings, timeout=timeout)
+        self._queued = queued
+        self._parts: list[Topic] = []  # of a topic of which all partitions are read
         self.trouble = ""
         """What is in the way of reading, until something is read; empty if nothing is known to be."""
         self.is_at_end = False
@@ -82,6 +98,7 @@ class Topic:
             "client.id": "sluice",
             **(settings or {}),
             **_FIXED,
+            "queued.max.messages.kbytes": queued,
             "bootstrap.servers": brokers,
             "group.id": "sluice",  # has to be set, and is not used
             "error_cb": self._note,
@@ -92,7 +109,7 @@ class Topic:
             raise SourceError(f"{self}: {error.args[0].str()}") from None
 
     def __str__(self) -> str:
-        return f"topic {self.name}"
+        return f"topic {self.name}" + (f", partition {self.partition}" if self.partition else "")
 
     def __enter__(self) -> Self:
         return self
@@ -102,20 +119,42 @@ class Topic:
 
     def close(self) -> None:
         """Leave the brokers."""
+        for it in self._parts[1:]:
+            it.close()
         self._consumer.close()
+
+    def parts(self) -> "Sequence[Topic]":
+        """Return a reader of each partition, the first of which is this one; it closes the others.
+
+        Raises SourceError, also for more than `MOST_PARTITIONS`.
+        """
+        if not self._parts:
+            count = self._count()
+            if count > MOST_PARTITIONS:
+                raise SourceError(f"{self} has {count} partitions, and {MOST_PARTITIONS} are possible")
+            queued = max(LEAST_QUEUED, self._queued // count)
+            self._parts = [self, *(self._make(partition=it, queued=queued) for it in range(1, count))]
+        return self._parts
+
+    def _count(self) -> int:
+        """Return how many partitions it has. Raises SourceError."""
+        try:
+            found = self._consumer.list_topics(self.name, self._timeout).topics[self.name]
+        except KafkaException as error:
+            raise self._meaning(error.args[0]) from None
+        if found.error is not None:
+            raise self._meaning(found.error)
+        return len(found.partitions)
 
     def bounds(self) -> tuple[int, int]:
         """Return the first offset that the topic has, and the one after its last. Raises SourceError."""
+        if self.partition == PARTITION and not self._parts and (count := self._count()) != 1:
+            raise SourceError(
+                f"{self} has {count} partitions, and one is possible, for the order of changes: Drainer needs a topic"
+                " with one"
+            )
         try:
-            found = self._consumer.list_topics(self.name, self._timeout).topics[self.name]
-            if found.error is not None:
-                raise self._meaning(found.error)
-            if len(found.partitions) != 1:
-                raise SourceError(
-                    f"{self} has {len(found.partitions)} partitions, and one is possible, for the order of changes:"
-                    " Drainer needs a topic with one, TiCDC takes partition-num=1 in the sink-uri of the changefeed"
-                )
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(self.name, PARTITION), self._timeout)
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(self.name, self.partition), self._timeout)
         except KafkaException as error:
             raise self._meaning(error.args[0]) from None
         return low, high
@@ -123,7 +162,7 @@ class Topic:
     def seek(self, offset: int) -> None:
         """Read on from an offset, or from the first record after it."""
         self.is_at_end = False
-        self._consumer.assign([TopicPartition(self.name, PARTITION, offset)])
+        self._consumer.assign([TopicPartition(self.name, self.partition, offset)])
 
     def read(self, most: int, seconds: float) -> list[tuple[int, bytes]]:
         """Return the next records, at most so many, with their offsets; none when none comes for so long.
@@ -179,7 +218,7 @@ class Topic:
 
         It is the one after the last record when there is none. Raises SourceError.
         """
-        wanted = TopicPartition(self.name, PARTITION, max(milliseconds, 0))
+        wanted = TopicPartition(self.name, self.partition, max(milliseconds, 0))
         try:
             (found,) = self._consumer.offsets_for_times([wanted], self._timeout)
         except KafkaException as error:

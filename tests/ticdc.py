@@ -85,9 +85,9 @@ def watermark(ts: int) -> bytes:
     return message(type="TIDB_WATERMARK", _tidb={"watermarkTs": ts})
 
 
-def produce(brokers: Brokers, topic: str, values: Iterable[bytes], *, time: int = 0) -> None:
-    """Write messages to partition 0, with the times of their records in ms since 1970; 0 for now."""
+def produce(brokers: Brokers, topic: str, values: Iterable[bytes], *, time: int = 0, partition: int = 0) -> None:
+    """Write messages to a partition, with the times of their records in ms since 1970; 0 for now."""
     producer = Producer({"bootstrap.servers": brokers.servers, "enable.idempotence": True})
     for value in values:
-        producer.produce(topic, value, partition=0, timestamp=time)
+        producer.produce(topic, value, partition=partition, timestamp=time)
     assert producer.flush(30) == 0

@@ -145,30 +145,43 @@ class KafkaParser(UnaskedParser):
             logger.warning("going on with the oldest record, as configured: %s", start.gap)
             self.failure = PurgedError(start.gap)
         self._begin(start)
-        topic.seek(start.offset)
+        self._seek(topic, start)
         self._connections += 1
         if start.gap or not self._begun:
             self._begun = True
             self._on_begin(position_of(self._config, start.commit_ts + 1, start.skipped), None)
         while not self._stopping.is_set() and not stager.is_done:
-            records = topic.read(MANY, SLICE)
-            if topic.is_at_end:
+            part, records = self._next(topic)
+            is_at_end = all(it.is_at_end for it in self._parts(topic))
+            if is_at_end:
                 self._read_until = time.monotonic()
-            elif topic.trouble and not records:
-                self._set_state("error", f"{topic}: {topic.trouble}")
+            elif part.trouble and not records:
+                self._set_state("error", f"{part}: {part.trouble}")
                 continue
             self._set_state("running", "")
             self.failure = None
-            self._receive(topic, records)
-            if topic.is_at_end:
+            self._receive(part, records)
+            if is_at_end:
                 self.on_caught_up(self._read_until)
 
     def _begin(self, start: Start) -> None:
         self._stager.begin(start.commit_ts, start.skipped, start.gap if self._begun else "")
 
-    def _receive(self, topic: Topic, records: list[tuple[int, bytes]]) -> None:
-        """Stage and put records. Raises SluiceError."""
-        del topic
+    def _seek(self, topic: Topic, start: Start) -> None:
+        """Read on from a place."""
+        topic.seek(start.offset)
+
+    def _parts(self, topic: Topic) -> Sequence[Topic]:
+        """Return the partitions that are read."""
+        return [topic]
+
+    def _next(self, topic: Topic) -> tuple[Topic, list[tuple[int, bytes]]]:
+        """Return the next records of a partition; none if none comes. Raises SourceError."""
+        return topic, topic.read(MANY, SLICE)
+
+    def _receive(self, part: Topic, records: list[tuple[int, bytes]]) -> None:
+        """Stage and put records of a partition. Raises SluiceError."""
+        del part
         self._stage(records)
 
     def _stage(self, records: list[tuple[int, bytes]]) -> None:

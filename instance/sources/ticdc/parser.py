@@ -1,12 +1,16 @@
 """The thread of a destination: it reads what TiCDC writes to a topic, and fills the ring.
 
-Positions are those of TiDB's secondary binlog, `tidb/topic.0@0:commit_ts:n`. A topic has one partition.
+Positions are those of TiDB's secondary binlog, `tidb/topic.0@0:commit_ts:n`, however many partitions the topic has: a
+commit_ts means the same in all of them.
+
+Partitions are read in turn. What waits for watermarks is limited, so when much does, only those are read on that the
+others wait for.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ....login.topic import PARTITION, Topic
+from ....login.topic import LEAST_QUEUED, QUEUED, SLICE, Topic
 from ....protocol.errors import DecodeError
 from ....protocol.gtid import GtidSet
 from ....protocol.position import Position
@@ -15,9 +19,9 @@ from ....protocol.tidb.tags import LOGICAL_BITS
 from ....store.cursor import Cursor
 from ....store.ring import Ring
 from ..kafka.parser import KafkaParser
-from ..kafka.start import Start
+from ..kafka.start import MANY, Start
 from .config import TicdcConfig
-from .partition import Partition
+from .partitions import Partitions
 from .start import WatermarkFinder
 
 IDLE: Final = 10_000
@@ -46,23 +50,48 @@ class TicdcParser(KafkaParser):
         super().__init__(
             config, ring, start=start, later=later, on_begin=on_begin, on_state=on_state, epoch=epoch, stop=stop
         )
-        self._partition = Partition(PARTITION, config.memory << 20)
+        self._memory = config.memory << 20
+        self._partitions = Partitions(1, self._memory)
+        self._turn = 0  # of the partition that is read next
         self._idle = IDLE if stop is None else 0
 
-    def _begin(self, start: Start) -> None:
-        super()._begin(start)
-        self._partition.begin(start.commit_ts)
+    def _topic(self) -> Topic:
+        config, queued = self._config, max(LEAST_QUEUED, min(QUEUED, self._memory >> 13))  # an eighth, in KiB
+        return Topic(config.brokers, config.topic, config.library_settings(), queued=queued)
 
-    def _receive(self, topic: Topic, records: list[tuple[int, bytes]]) -> None:
-        partition = self._partition
+    def _seek(self, topic: Topic, start: Start) -> None:
+        parts = topic.parts()
+        self._partitions = Partitions(len(parts), self._memory)
+        self._partitions.begin(start.commit_ts)
+        for part, offset in zip(parts, WatermarkFinder(topic, self._config).offsets(start), strict=True):
+            part.seek(offset)
+
+    def _parts(self, topic: Topic) -> Sequence[Topic]:
+        return topic.parts()
+
+    def _next(self, topic: Topic) -> tuple[Topic, list[tuple[int, bytes]]]:
+        """Read the partitions in turn, and wait for one that the others wait for."""
+        parts, last = topic.parts(), self._partitions.last
+        is_much = self._partitions.size > self._memory // 2
+        for _ in parts:
+            self._turn = (self._turn + 1) % len(parts)
+            if is_much and self._turn not in last:
+                continue
+            if records := parts[self._turn].read(MANY, 0):
+                return parts[self._turn], records
+        waits = parts[last[self._turn % len(last)]]
+        return waits, waits.read(MANY, SLICE / len(last))
+
+    def _receive(self, part: Topic, records: list[tuple[int, bytes]]) -> None:
+        partitions = self._partitions
         try:
-            partition.receive(records)
+            partitions.receive(part.partition, records)
         except DecodeError as error:
-            raise DecodeError(f"{topic}, {error}") from None
+            raise DecodeError(f"topic {part.name}, {error}") from None
         finally:  # before an error too: what watermarks have passed is complete
-            self._stage(partition.release())
+            self._stage(partitions.release())
         if self._stopping.is_set():  # maybe before all was staged
             return
-        if (partition.watermark >> LOGICAL_BITS) - (self._stager.commit_ts >> LOGICAL_BITS) >= self._idle:
-            self._stager.advance(partition.watermark)
+        if (partitions.watermark >> LOGICAL_BITS) - (self._stager.commit_ts >> LOGICAL_BITS) >= self._idle:
+            self._stager.advance(partitions.watermark)
             self._put()

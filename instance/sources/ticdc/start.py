@@ -1,14 +1,14 @@
 """Where in a topic of TiCDC the stream begins.
 
-Messages are not in the order of their commit_ts, so that no place in a topic divides what comes before a commit_ts from
-what comes after it. But none is written before its time: what has a greater commit_ts is found by the times of the
+Messages are not in the order of their commit_ts, so that no place in a partition divides what comes before a commit_ts
+from what comes after it. But none is written before its time: what has a greater commit_ts is found by the times of the
 records, which brokers know, a margin earlier. What is read there of former transactions is left out.
 """
 
 from datetime import UTC, datetime
 from typing import Final
 
-from ....login.topic import SLICE
+from ....login.topic import SLICE, Topic
 from ....protocol.errors import DecodeError, PurgedError, SourceError
 from ....protocol.tidb.canal_json import watermark_of
 from ....protocol.tidb.tags import LOGICAL_BITS
@@ -26,21 +26,34 @@ class WatermarkFinder(Finder):
     """Finds places by times and watermarks."""
 
     def end(self) -> Start:
-        """Find the place before which all has come: the last watermark; without any, the first record."""
-        low, high = self._topic.bounds()
+        """Find the place before which all has come: the last watermark of all; without any, the first record."""
+        found = [it for it in map(self._end_of, self._topic.parts()) if it]
+        return Start(0, min(found) - 1 if found else 0)
+
+    def _end_of(self, part: Topic) -> int:
+        """Return the last watermark of a partition; 0 if it has none."""
+        low, high = part.bounds()
         begin, back = high, NEAR
         while begin > low:
             begin, back = max(high - back, low), 8 * back
-            if watermark := self._last_watermark(begin, high):
-                return self._after(watermark - 1)
-        return Start(low, 0)
+            if watermark := _last_watermark(part, begin, high):
+                return watermark
+        return 0
+
+    def offsets(self, start: Start) -> list[int]:
+        """Return from where each partition is read: the offset of a `Start` has no meaning here."""
+        lows = [it.bounds()[0] for it in self._topic.parts()]
+        if start.gap or not start.commit_ts:
+            return lows
+        since = (start.commit_ts >> LOGICAL_BITS) - MARGIN
+        return [max(low, it.offset_at(since)) for low, it in zip(lows, self._topic.parts(), strict=True)]
 
     def search(self, commit_ts: int, offset: int = -1) -> Start:
         """See `Finder.search`."""
         del offset
         gap = self._gap_after(commit_ts)
         if not gap:
-            return self._after(commit_ts)
+            return Start(0, commit_ts)
         oldest = self.oldest()
         return self._begin(oldest._replace(commit_ts=max(oldest.commit_ts, commit_ts), gap=gap))
 
@@ -55,16 +68,19 @@ class WatermarkFinder(Finder):
 
     def oldest(self) -> Start:
         """Find the oldest place: if records were removed, the time of the first that is left."""
-        low, _ = self._topic.bounds()
-        is_whole = low == 0 or self._topic.first(low) is None
-        return Start(low, 0 if is_whole else self._topic.written << LOGICAL_BITS)
-
-    def _after(self, commit_ts: int) -> Start:
-        return Start(self._topic.offset_at((commit_ts >> LOGICAL_BITS) - MARGIN), commit_ts)
+        begins = [0]
+        for part in self._topic.parts():
+            low, _ = part.bounds()
+            if low > 0 and part.first(low) is not None:
+                begins.append(part.written << LOGICAL_BITS)
+        return Start(0, max(begins))
 
     def _gap_after(self, commit_ts: int) -> str:
-        """Say what the topic has lost of what follows a commit_ts; "" for nothing."""
-        topic = self._topic
+        """Say what a partition has lost of what follows a commit_ts; "" for nothing."""
+        return next((text for it in self._topic.parts() if (text := self._gap_of(it, commit_ts))), "")
+
+    @staticmethod
+    def _gap_of(topic: Topic, commit_ts: int) -> str:
         low, _ = topic.bounds()
         if low == 0:
             return ""
@@ -78,21 +94,21 @@ class WatermarkFinder(Finder):
             f" {commit_ts}: the changes in between are lost"
         )
 
-    def _last_watermark(self, begin: int, end: int) -> int:
-        """Return the greatest watermark of a stretch of the topic; 0 if it has none."""
-        topic = self._topic
-        found, waited = 0, 0.0
-        record = topic.first(begin)
-        records = [] if record is None else [record]
-        while True:
-            for offset, value in records:
-                try:
-                    found = max(found, watermark_of(value))
-                except DecodeError as error:
-                    raise DecodeError(f"{topic}, offset {offset}: {error}") from None
-            if topic.is_at_end or (records and records[-1][0] >= end - 1):
-                return found
-            records = topic.read(MANY, SLICE)
-            waited = 0.0 if records else waited + SLICE
-            if waited >= PATIENCE:
-                raise SourceError(f"{topic}: no broker answers. {topic.trouble}".rstrip(" ."))
+
+def _last_watermark(topic: Topic, begin: int, end: int) -> int:
+    """Return the greatest watermark of a stretch of a partition; 0 if it has none."""
+    found, waited = 0, 0.0
+    record = topic.first(begin)
+    records = [] if record is None else [record]
+    while True:
+        for offset, value in records:
+            try:
+                found = max(found, watermark_of(value))
+            except DecodeError as error:
+                raise DecodeError(f"{topic}, offset {offset}: {error}") from None
+        if topic.is_at_end or (records and records[-1][0] >= end - 1):
+            return found
+        records = topic.read(MANY, SLICE)
+        waited = 0.0 if records else waited + SLICE
+        if waited >= PATIENCE:
+            raise SourceError(f"{topic}: no broker answers. {topic.trouble}".rstrip(" ."))

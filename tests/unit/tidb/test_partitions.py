@@ -1,15 +1,13 @@
-"""Partitions of a topic of TiCDC: what a watermark releases, what counts as a repetition, and how they are merged."""
+"""Partitions of a topic of TiCDC: what watermarks release, and what counts as a repetition."""
 
 import random
-from array import array
 from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.instance.merge.merger import MemberOptions, Merger, Ordering
-from sluice.instance.sources.ticdc.partition import Partition
+from sluice.instance.sources.ticdc.partitions import Partitions
 from sluice.protocol.canal.rows import Change, decode_changes
 from sluice.protocol.errors import DecodeError, SourceError
 from sluice.protocol.tidb.canal_json import MessageEncoder
@@ -33,35 +31,35 @@ def _texts(it: Change) -> list[str]:
     return [it.sql] if it.is_ddl else [f"{it.table}{(row.after or row.before or {})['id']}" for row in it.rows()]
 
 
-def read(partition: Partition, *values: bytes, offset: int = 0) -> list[tuple[int, list[str]]]:
-    partition.receive(list(enumerate(values, offset)))
-    return shown(partition.release())
+def read(partitions: Partitions, *values: bytes, number: int = 0) -> list[tuple[int, list[str]]]:
+    partitions.receive(number, list(enumerate(values)))
+    return shown(partitions.release())
 
 
 def test_a_transaction_is_released_when_a_watermark_has_passed_it() -> None:
-    partition = Partition(0, ENOUGH)
-    assert read(partition, insert(20, 2), insert(10, 1), insert(20, 3, "shop.items")) == []
-    assert read(partition, watermark(20)) == [(10, ["orders1"])]
-    assert read(partition, insert(30, 4), watermark(21)) == [(20, ["orders2", "items3"])]
-    assert read(partition, watermark(20), watermark(31)) == [(30, ["orders4"])]
-    assert partition.watermark == 31
+    partitions = Partitions(1, ENOUGH)
+    assert read(partitions, insert(20, 2), insert(10, 1), insert(20, 3, "shop.items")) == []
+    assert read(partitions, watermark(20)) == [(10, ["orders1"])]
+    assert read(partitions, insert(30, 4), watermark(21)) == [(20, ["orders2", "items3"])]
+    assert read(partitions, watermark(20), watermark(31)) == [(30, ["orders4"])]
+    assert partitions.watermark == 31
 
 
 def test_a_transaction_has_the_offset_of_its_first_message() -> None:
-    partition = Partition(0, ENOUGH)
-    partition.receive([(7, insert(20, 1)), (8, insert(10, 2)), (9, insert(20, 3)), (10, watermark(99))])
-    assert [offset for offset, _ in partition.release()] == [8, 7]
+    partitions = Partitions(1, ENOUGH)
+    partitions.receive(0, [(7, insert(20, 1)), (8, insert(10, 2)), (9, insert(20, 3)), (10, watermark(99))])
+    assert [offset for offset, _ in partitions.release()] == [8, 7]
 
 
 def test_repetitions_are_dropped() -> None:
-    partition = Partition(0, ENOUGH)
+    partitions = Partitions(1, ENOUGH)
     first = [insert(10, 1), insert(10, 2), change(10, {"id": "1"}, {"id": "1"})]
-    assert read(partition, *first, *first, watermark(20), *first) == [(10, ["orders1", "orders2", "orders1"])]
-    assert partition.repeated == 6
+    assert read(partitions, *first, *first, watermark(20), *first) == [(10, ["orders1", "orders2", "orders1"])]
+    assert partitions.repeated == 6
 
 
 def test_changes_that_differ_in_table_key_type_or_time_are_not_repetitions() -> None:
-    partition = Partition(0, ENOUGH)
+    partitions = Partitions(1, ENOUGH)
     pair = {"id": "1", "k": "x"}
     values = [
         insert(10, 1),
@@ -72,51 +70,75 @@ def test_changes_that_differ_in_table_key_type_or_time_are_not_repetitions() -> 
         change(10, None, pair, keys=("id", "k")),
         change(10, None, pair | {"k": "y"}, keys=("id", "k")),
     ]
-    found = read(partition, *values, watermark(20))
+    found = read(partitions, *values, watermark(20))
     assert sum(len(rows) for _, rows in found) == len(values)
-    assert partition.repeated == 0
+    assert partitions.repeated == 0
 
 
 def test_rows_without_a_key_are_kept_since_nothing_tells_them_from_repetitions() -> None:
-    partition = Partition(0, ENOUGH)
+    partitions = Partitions(1, ENOUGH)
     same = change(10, None, {"id": "1"}, keys=None)
-    assert read(partition, same, same, watermark(20), same) == [(10, ["orders1", "orders1"])]
+    assert read(partitions, same, same, watermark(20), same) == [(10, ["orders1", "orders1"])]
 
 
 def test_a_statement_counts_once_and_in_the_first_partition() -> None:
     values = [insert(9, 1), statement(10, "DROP TABLE a"), statement(10, "DROP TABLE a"), statement(10, "DROP TABLE b")]
     expected = [(9, ["orders1"]), (10, ["DROP TABLE a", "DROP TABLE b"])]
-    assert read(Partition(0, ENOUGH), *values, watermark(20)) == expected
-    assert read(Partition(1, ENOUGH), *values, watermark(20)) == expected[:1]
+    assert read(Partitions(1, ENOUGH), *values, watermark(20)) == expected
+    partitions = Partitions(2, ENOUGH)
+    assert read(partitions, *values[1:], watermark(20)) == []
+    assert read(partitions, *values, watermark(20), number=1) == expected
 
 
 def test_what_is_at_or_before_the_start_is_left_out() -> None:
-    partition = Partition(0, ENOUGH)
-    partition.receive([(0, insert(15, 1))])
-    partition.begin(20)
-    assert read(partition, insert(19, 1), insert(20, 2), insert(21, 3), watermark(30)) == [(21, ["orders3"])]
+    partitions = Partitions(1, ENOUGH)
+    partitions.receive(0, [(0, insert(15, 1))])
+    partitions.begin(20)
+    assert read(partitions, insert(19, 1), insert(20, 2), insert(21, 3), watermark(30)) == [(21, ["orders3"])]
 
 
 def test_memory_is_what_waits_for_a_watermark_and_is_limited() -> None:
-    partition = Partition(0, ENOUGH)
+    partitions = Partitions(1, ENOUGH)
     for number in range(3000):
-        partition.receive([(number, insert(10 + number, number)), (number, watermark(10 + number))])
-        partition.release()
-    assert 0 < partition.size < 2000
-    partition.receive([(0, watermark(9999))])
-    partition.release()
-    assert partition.size == 0
+        partitions.receive(0, [(number, insert(10 + number, number)), (number, watermark(10 + number))])
+        partitions.release()
+    assert 0 < partitions.size < 2000
+    partitions.receive(0, [(0, watermark(9999))])
+    partitions.release()
+    assert partitions.size == 0
     with pytest.raises(
         SourceError, match=r"more than 1 MiB .* up to offset \d+\. .* raise sluice\.instance\.ticdc\.memory"
     ):
-        partition.receive([(number, insert(10_000, number)) for number in range(10_000)])
+        partitions.receive(0, [(number, insert(10_000, number)) for number in range(10_000)])
+
+
+def test_a_transaction_waits_for_the_watermarks_of_all_partitions_and_is_one() -> None:
+    partitions = Partitions(3, ENOUGH)
+    assert read(partitions, insert(10, 1), watermark(20), number=2) == []
+    assert read(partitions, insert(10, 2), insert(15, 3), watermark(30)) == []
+    assert partitions.last == [1]
+    assert read(partitions, watermark(12), number=1) == [(10, ["orders2", "orders1"])]
+    assert partitions.watermark == 12
+    assert read(partitions, insert(15, 4), watermark(16), number=1) == [(15, ["orders3", "orders4"])]
+    assert partitions.last == [1]
+
+
+def test_a_repetition_in_another_partition_is_dropped() -> None:
+    partitions = Partitions(2, ENOUGH)
+    assert read(partitions, insert(10, 1)) == []
+    assert read(partitions, insert(10, 1), watermark(20), number=1) == []
+    assert read(partitions, watermark(20)) == [(10, ["orders1"])]
+    assert read(partitions, insert(10, 1), watermark(30), number=1) == []
+    assert partitions.repeated == 2
 
 
 def test_an_error_names_the_offset_and_what_came_before_it_counts() -> None:
-    partition = Partition(0, ENOUGH)
+    partitions = Partitions(1, ENOUGH)
     with pytest.raises(DecodeError, match="offset 7: not a message"):
-        partition.receive([(5, insert(10, 1)), (6, watermark(11)), (7, b"x"), (8, watermark(20))])
-    assert shown(partition.release()) == [(10, ["orders1"])]
+        partitions.receive(0, [(5, insert(10, 1)), (6, watermark(11)), (7, b"x"), (8, watermark(20))])
+    assert shown(partitions.release()) == [(10, ["orders1"])]
+    with pytest.raises(DecodeError, match="partition 1, offset 3: not a message"):
+        Partitions(2, ENOUGH).receive(1, [(3, b"x")])
 
 
 @given(st.integers(0, 1 << 32), st.integers(1, 5), st.integers(0, 3))
@@ -146,30 +168,15 @@ def test_partitions_are_merged_to_the_transactions_of_the_cluster(seed: int, par
                     topic[number].append(watermark(limit))
             checkpoint = limit if limit == end else checkpoint
         checkpoint = chance.randrange(max(checkpoint - 40, 1), checkpoint + 1)
-    members = {f"p{number}": MemberOptions(pool=1 << 20, exact=True) for number in range(partitions)}
-    merger = Merger(Ordering.parse("time"), members, now=0)
-    staged: dict[str, list[tuple[int, list[str]]]] = {name: [] for name in members}
+    source = Partitions(partitions, ENOUGH)
     merged: list[tuple[int, list[str]]] = []
-    done = dict.fromkeys(members, 0)
-    sources = {name: Partition(number, ENOUGH) for number, name in enumerate(members)}
-    left = {name: list(values) for name, values in zip(members, topic, strict=True)}
-    while any(left.values()):
-        name = chance.choice([it for it, values in left.items() if values])
+    while any(topic):
+        number = chance.choice([it for it, values in enumerate(topic) if values])
         size = chance.randint(1, 5)
-        found = read(sources[name], *left[name][:size])
-        left[name] = left[name][size:]
-        if found:
-            staged[name] += found
-            stamps = array("q", [commit_ts for commit_ts, _ in found])
-            merger.add(name, stamps, array("q", [1] * len(found)), is_open=False, now=0)
-        merger.heartbeat(name, now=0, time=sources[name].watermark)
-        slices = merger.release(1 << 20, now=0)
-        for i in range(0, len(slices), 3):
-            member = merger.names[slices[i]]
-            merged += staged[member][done[member] : slices[i + 1]]
-            done[member] = slices[i + 1]
+        merged += read(source, *topic[number][:size], number=number)
+        del topic[number][:size]
     stamps_of = [commit_ts for commit_ts, _ in merged]
-    assert stamps_of == sorted(stamps_of)
+    assert stamps_of == sorted(set(stamps_of))
     changes = sorted((commit_ts, text) for commit_ts, texts in merged for text in texts)
     assert changes == sorted(each for it in sent for each in _expected(it))
 

@@ -1,7 +1,8 @@
 # On a fresh Debian with Python 3.11, gcc and root, these two do everything themselves:
 #   make demo      a MariaDB, the server, live changes, and a proof that what was written was delivered
 #   make test      every promise once, on real servers; RECORD=1 writes down what it came to
-#   make simulate  1,000,000 random schedules of failures of several servers; SEED=7 shows what happens in one
+#   make simulate  1,000,000 random schedules of failures of several servers, and as many of merged streams; SEED=7 shows
+#                  what happens in one
 #   make fuzz      under AddressSanitizer: many destinations that start at once, then 1,000,000 mutated events for the
 #                  decoder; INPUTS=, SEED=, BLOCK=
 #   make mutants   all one-token changes of the Python that decides what is delivered to whom, and 150 random ones of

@@ -1,4 +1,4 @@
-"""``python -m tests.simulation [COUNT]`` runs so many schedules; ``--seed SEED`` shows what happens in one of them."""
+"""``python -m tests.simulation [COUNT]`` runs so many schedules of each kind; ``--seed SEED`` shows one of them."""
 
 import argparse
 import functools
@@ -6,19 +6,18 @@ import sys
 import time
 import traceback
 
-from tests.simulation.run import run_many
-from tests.simulation.schedule import Schedule
+from tests.simulation.run import KINDS, run_many
 
 
-def replay(seed: int) -> int:
+def replay(kind: str, seed: int) -> int:
     """Run one schedule and print its trace."""
-    schedule = Schedule(seed, trace=True)
+    schedule = KINDS[kind](seed, trace=True)
     failure = ""
     try:
         schedule.run()
     except Exception:  # noqa: BLE001  whatever it is, the trace comes first
         failure = traceback.format_exc()
-    print(*schedule.world.trace or (), failure or "all is well", sep="\n")  # noqa: T201
+    print(*schedule.lines, failure or "all is well", sep="\n")  # noqa: T201
     return bool(failure)
 
 
@@ -28,17 +27,21 @@ def main() -> int:
     parser.add_argument("count", nargs="?", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, help="replay this one")
     parser.add_argument("--first", type=int, default=0, help="seed of the first schedule")
+    parser.add_argument("--kind", choices=KINDS, help="of what; otherwise of each, and of servers to replay")
     arguments = parser.parse_args()
     if arguments.seed is not None:
-        return replay(arguments.seed)
-    begun = time.monotonic()
-    result = run_many(arguments.first, arguments.count, report=functools.partial(print, flush=True))
-    print(  # noqa: T201
-        f"{result.schedules} schedules, {result.steps} steps, {result.take_overs} take-overs, "
-        f"{result.switches} switches of the source, "
-        f"{len(result.failures)} failed, {time.monotonic() - begun:.0f} s"
-    )
-    return bool(result.failures)
+        return replay(arguments.kind or next(iter(KINDS)), arguments.seed)
+    failed = 0
+    for kind in [arguments.kind] if arguments.kind else KINDS:
+        begun = time.monotonic()
+        result = run_many(kind, arguments.first, arguments.count, report=functools.partial(print, flush=True))
+        counted = ", ".join(f"{number} {name}" for name, number in result.counted.items())
+        print(  # noqa: T201
+            f"{kind}: {result.schedules} schedules, {counted}, {len(result.failures)} failed,"
+            f" {time.monotonic() - begun:.0f} s"
+        )
+        failed += len(result.failures)
+    return bool(failed)
 
 
 if __name__ == "__main__":

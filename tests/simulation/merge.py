@@ -1,462 +1,329 @@
-"""Members, a server that merges them, a ring and two consumers, and what goes wrong with them; all from one seed.
+"""A server that merges members, its clients, and what goes wrong with them; all from one seed.
 
-Times are µs of true time, which no clock here shows.
+Merger, ring, chain of cuts and cursors are the real ones. Times are µs of true time, which no clock here shows.
 """
 
 import random
-from array import array
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from sluice.instance.merge.merger import MemberOptions, MemberState, Merger, Ordering
-from sluice.instance.merge.order import By, Mark
-from sluice.protocol.cut import Cut
-from sluice.protocol.errors import GoneError
+from sluice.instance.merge.merger import Merger, Ordering
+from sluice.instance.merge.order import By
+from sluice.protocol.cut import Cut, Executed, executed_text, parse_executed, parse_place
+from sluice.protocol.errors import BadPositionError, GoneError
+from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
-from sluice.store.floor import Floor
-from tests.merge_model import slices
+from sluice.store.cursor import StoredClient, starts
+from sluice.store.cursors import Cursors
+from sluice.store.ring import Flag
+from sluice.store.track import TableFilter, Track
 from tests.simulation.checks import Violation
+from tests.simulation.members import MS, SECOND, Event, Source, index, place
+from tests.simulation.merging import MAX_WAIT, Merging
 
-MS, SECOND = 1000, 1_000_000
-STEPS = 250
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STEPS: Final = 250
 """Of a schedule, before its faults stop."""
-RECOVERY = 1500
+RECOVERY: Final = 2500
 """Steps in which everything has to arrive after the last fault."""
-WINDOW = 100 * MS
-MAX_WAIT = 600 * MS
-MEASURED = 300 * MS
-"""How often the offset of a member's clock is measured."""
-SLOP = 3 * WINDOW + MEASURED
-"""How long something may take that does not wait: connections, steps and measurements are not immediate."""
-POOL = 300
-CHUNK = 80
-"""What is read at once of a member."""
-RING = 400
-NEVER = 1 << 62
-EPOCH = 1_700_000_000 * SECOND
+EPOCH: Final = 1_700_000_000 * SECOND
+FILTERS: Final = ("", "", "one", "two,three")
+Places = dict[str, tuple[int, int]]
 
 
-class Transaction(NamedTuple):
-    stamp: int
-    size: int
-    at: int
-    """When it is committed."""
+def compile_filter(text: str) -> TableFilter | None:
+    """Return the test of a filter."""
+    names = text.split(",")
+    return (lambda _schema, table: table in names) if text else None
 
 
-@dataclass
-class Source:
-    """A member as it is, whoever reads it."""
-
-    name: str
-    whole_seconds: bool
-    latency: int
-    skew: int = 0
-    history: list[Transaction] = field(default_factory=list)
-    silent_until: int = 0
-    pace: float = 0.3
-    is_removed: bool = False
-    has_left: bool = False
-
-    def write(self, chance: random.Random, now: int) -> None:
-        while chance.random() < self.pace:
-            stamp = now + self.skew - int(30 * MS * chance.random() ** 4)
-            size = chance.randrange(2, 40) if chance.random() < 0.97 else chance.randrange(POOL, 4 * POOL)
-            stamp = stamp // SECOND * SECOND if self.whole_seconds else stamp
-            self.history.append(Transaction(stamp, size, now))
-
-
-class Slot(NamedTuple):
-    """A part of a transaction in the ring."""
-
-    member: str
-    number: int
-    begin: int
-    end: int
-    is_last: bool
-    marks: int
-
-    @property
-    def after(self) -> Position:
-        return place(self.number + 1, 0) if self.is_last else place(self.number, self.end)
-
-
-def place(number: int, size: int) -> Position:
-    return Position("7", "b.1", 1, 4 + number, size)
-
-
-def index(position: Position) -> tuple[int, int]:
-    return position.begin - 4, position.n
-
-
-class Staged(NamedTuple):
-    """What a server knows of a transaction that it has read."""
-
-    key: int
-    at: int
-    is_whole: bool
-    size: int
-
-
-class Reader:
-    """The connection of a server to a member, and what is staged of it."""
-
-    def __init__(self, source: Source, number: int, at: tuple[int, int], now: int) -> None:
-        self.source, self.number = source, number
-        self.first = self.at = at
-        """The first transaction that is not released, and the bytes of it that are; and what is read next."""
-        self.base = at[0]
-        """The number in the source of the transaction that the merger counts as 0."""
-        self.staged: list[Staged] = []
-        self.down_until = 0
-        self.sent = self.behind = self.measured = now
-        """When it sent something, when it had more than was read, when its clock was measured."""
-        self.heard = 0
-        """When it brought something, in the time that its server ran."""
-        self.offset = 0
-        self.breaks = False
-        """Whether it has left within a transaction of which parts were released, and that is not put yet."""
-        self.holds = NEVER
-        """Since when others wait for it."""
-        self.shown: int | None = None
-        """The least key that may come, as far as this member has shown one."""
-        self.key = self.released = -(1 << 63)
-
-    def unread(self, now: int) -> bool:
-        """Whether the member had more some time ago than was read."""
-        number = self.at[0]
-        return number < len(self.source.history) and self.source.history[number].at <= now - self.source.latency
-
-    def is_silent(self, now: int) -> bool:
-        return max(self.down_until, self.source.silent_until) > now
-
-
-@dataclass
-class Plan:
-    """What is simulated, of which a test may replace a part by a wrong one."""
-
-    merger: type[Merger] = Merger
-    floor: type[Floor] = Floor
-    start: Callable[[Cut, Cut], Cut] = Cut.meet
+def executed(cut: Cut) -> Executed:
+    """Return what is executed at a cut."""
+    return {name: MariadbGtidSet({0: {1: it.begin - 4}} if it.begin > 4 else {}) for name, it in cut.places.items()}
 
 
 class Server:
-    """A life of a server: it reads the members, and puts what the merger releases into its ring."""
+    """A life of a server."""
 
-    def __init__(self, world: "Schedule", cut: Cut) -> None:
-        self.world, self.random = world, world.random
-        self.readers: dict[str, Reader] = {}
-        options = {it.name: world.options(it) for it in world.sources if not (it.is_removed or it.has_left)}
-        removed = [it.name for it in world.sources if it.is_removed]
-        self.merger = world.plan.merger(
-            world.ordering, options, removed=removed, window=WINDOW, max_wait=world.max_wait, now=world.clock()
+    def __init__(self, world: "Schedule", stored: dict[int, StoredClient]) -> None:
+        self.world = world
+        cursors = [it.cursor for it in stored.values() if it.cursor is not None]
+        begin = starts([*cursors], None)[0]
+        cut = begin.position if begin is not None else place_of(world.starts)
+        assert isinstance(cut, Cut)
+        self.merging = Merging(world, cut)
+        self.cursors = Cursors(
+            self.merging.output.ring,
+            epoch=world.take_overs + 1,
+            compile_filter=compile_filter,
+            detach_after=world.detach_after,
+            catches_up=world.catches_up,
         )
-        self.chain = [cut]
-        self.slots: list[Slot] = []
-        self.pending: list[Slot] = []
-        self.greatest = -(1 << 63)
-        self.held = world.now
-        """When something could not be put for another reason than silence."""
-        self.ran = 0
+        for client in stored.values():
+            self.cursors.restore(client, world.seconds)
+        self.cursors.begin(cut, executed(cut))
+        self.catching_up: dict[int, Merging] = {}
         self.paused_until = 0
-        for name in options:
-            self.connect(name, cut)
-
-    def connect(self, name: str, cut: Cut) -> None:
-        source = self.world.source(name)
-        at = index(cut.places[name]) if name in cut.places else self.world.starts[name]
-        reader = self.readers[name] = Reader(source, self.merger.names.index(name), at, self.world.now)
-        reader.heard = self.ran
-        self._measure(reader)
-
-    def _measure(self, reader: Reader) -> None:
-        """Tell the merger by how much a member's clock is ahead of the server's, to some ms."""
-        reader.measured = self.world.now
-        reader.offset = reader.source.skew - self.world.clock_skew + self.random.randrange(-2 * MS, 2 * MS)
-        self.merger.measured(reader.source.name, reader.offset)
-
-    # --- what is read ------------------------------------------------------------------------------------------------
-
-    def read(self) -> None:
-        now = self.world.now
-        for name, reader in self.readers.items():
-            source = reader.source
-            if source.is_removed or source.has_left:
-                continue
-            is_full = self.merger.is_full(name)
-            if is_full:
-                reader.heard, reader.behind = self.ran, now
-            if reader.is_silent(now):
-                continue
-            if now - reader.measured >= MEASURED:
-                self._measure(reader)
-            if is_full:
-                continue
-            if reader.unread(now):
-                self._read_run(name, reader)
-            elif now - reader.sent >= self.merger.period:
-                self.merger.heartbeat(name, now=self.world.clock())
-                reader.shown = self.world.clock() if self.world.ordering.by == By.TIME else 1 << 62
-                reader.sent, reader.heard = now, self.ran
-                self._check_state(name, reader)
-            if reader.unread(now):
-                reader.behind = now
-            self._check_pool(name)
-
-    def _read_run(self, name: str, reader: Reader) -> None:
-        now, source = self.world.now, reader.source
-        stamps, sizes, room, is_open = array("q"), array("q"), CHUNK, False
-        while room > 0 and reader.unread(now):
-            number, done = reader.at
-            it = source.history[number]
-            taken = min(it.size - done, room)
-            is_open = done + taken < it.size
-            room -= taken
-            stamps.append(it.stamp)
-            sizes.append(taken)
-            reader.at = (number, done + taken) if is_open else (number + 1, 0)
-            if reader.staged and not reader.staged[-1].is_whole:
-                last = reader.staged.pop()
-                reader.staged.append(Staged(last.key, now, not is_open, last.size + taken))
-            else:
-                reader.key = self._key(reader, it.stamp)
-                reader.staged.append(Staged(reader.key, now, not is_open, taken))
-        reader.shown = reader.key
-        reader.sent, reader.heard = now, self.ran
-        self.merger.add(name, stamps, sizes, is_open=is_open, now=self.world.clock())
-
-    def _key(self, reader: Reader, stamp: int) -> int:
-        if self.world.ordering.by == By.ARRIVAL:
-            return 0
-        if self.world.ordering.by == By.COLUMN:
-            return max(reader.key, stamp)
-        latest = stamp + (SECOND - 1 if reader.source.whole_seconds else 0) - reader.offset
-        return max(reader.key, min(latest, self.world.clock()))
-
-    def disconnect(self, name: str, until: int) -> None:
-        """Lose a connection: what is not released is read again."""
-        reader = self.readers[name]
-        if reader.source.is_removed or reader.source.has_left:
-            return
-        self.merger.reset(name)
-        number, done = reader.first
-        streams = self.merger.streams == name and not reader.breaks
-        key = reader.staged[0].key if streams else 0
-        reader.staged = [Staged(key, self.world.now, False, 0)] if streams else []
-        reader.at = number, done
-        reader.key = reader.shown = reader.released
-        reader.down_until, reader.measured = until, 0
-
-    # --- what is put -------------------------------------------------------------------------------------------------
-
-    def put(self) -> None:
-        world = self.world
-        while not self.pending:
-            if self.full:
-                self.held = world.now
-                return
-            found = self.merger.release(self.random.choice([1, 50, RING]), now=world.clock())
-            if not found:
-                self._check_stall()
-                return
-            for number, stop, marks in slices(found):
-                self._take(self.readers[self.merger.names[number]], stop, marks)
-            self._fill()
-        self._fill()
-
-    def _fill(self) -> None:
-        while self.pending and not self.full:
-            slot = self.pending.pop(0)
-            self.slots.append(slot)
-            self.chain.append(self.chain[-1].advance(slot.member, slot.after))
-        if self.pending:
-            self.held = self.world.now
 
     @property
-    def full(self) -> bool:
-        return sum(it.end - it.begin for it in self.slots[self.world.least_read() :]) >= RING
+    def mergings(self) -> list[Merging]:
+        """What reads the members: for itself, and for clients that catch up."""
+        return [self.merging, *self.catching_up.values()]
 
-    def _take(self, reader: Reader, stop: int, marks: int) -> None:
-        """Put what a slice names behind what is to be put."""
-        number, done = reader.first
-        for _ in range(number, stop + reader.base - (1 if marks & Mark.PART else 0)):
-            number, done = reader.first
-            if marks & Mark.BROKEN:
-                self.world.broken += 1
-                reader.breaks = False
-                self._append(Slot(reader.source.name, number, done, done, False, marks))
-                reader.base -= 1  # the rest of it is another transaction, if it is read at all
-                return
-            if not reader.staged or not reader.staged[0].is_whole:
-                raise self.world.violation(f"{reader.source.name} {number} is released, and not read")
-            staged = reader.staged.pop(0)
-            self._check_release(reader, staged, done, marks)
-            self._append(Slot(reader.source.name, number, done, done + staged.size, True, marks))
-            reader.first = number + 1, 0
-        if marks & Mark.PART:
-            number, done = reader.first
-            staged = reader.staged[0]
-            if staged.is_whole or (self._inside is None and staged.size < POOL):
-                raise self.world.violation(f"{reader.source.name} {number} is released in parts")
-            self._check_release(reader, staged, done, marks)
-            self.world.parts += 1
-            reader.staged[0] = staged._replace(size=0)
-            reader.first = number, done + staged.size
-            self._append(Slot(reader.source.name, number, done, done + staged.size, False, marks))
+    def run(self, passed: int) -> None:
+        """Let some time pass."""
+        for it in self.mergings:
+            it.run(passed)
+        self.cursors.advance(self.world.seconds, every=self.world.random.random() < 0.2)
+        self._serve_readers()
 
-    @property
-    def _inside(self) -> Slot | None:
-        """What was put last, if that is a part of a transaction."""
-        slots = self.pending or self.slots
-        return slots[-1] if slots and slots[-1].marks & Mark.PART else None
+    def _serve_readers(self) -> None:
+        readers = self.cursors.readers
+        for client_id in set(self.catching_up) - readers.catching_up:
+            self.world.joined += 1
+            self.catching_up.pop(client_id).output.ring.close()
+        for client_id, cursor in readers.behind.items():
+            cut = cursor.position.transaction if isinstance(cursor.position, Cut) else place_of(self.world.starts)
+            merging = self.catching_up[client_id] = Merging(self.world, cut)
+            track = Track(merging.output.ring)
+            track.begin(cut)
+            readers.start(client_id, track)
 
-    def _append(self, slot: Slot) -> None:
-        inside = self._inside
-        if inside is not None and (slot.member, slot.number) != (inside.member, inside.number):
-            raise self.world.violation(f"{slot} is put inside of {inside}")
-        self.pending.append(slot)
+    def close(self) -> None:
+        """End."""
+        for it in self.mergings:
+            it.output.ring.close()
 
-    # --- what must hold ----------------------------------------------------------------------------------------------
 
-    def _check_release(self, reader: Reader, staged: Staged, done: int, marks: int) -> None:
-        """Check that a transaction is next, and late or not, by all that was read."""
-        world, by, key = self.world, self.world.ordering.by, staged.key
-        reader.released = max(reader.released, key)
-        inside = self._inside
-        if by == By.ARRIVAL or (inside is not None and inside.number == reader.first[0] and done == inside.end):
-            return
-        if bool(marks & Mark.LATE) != (key < self.greatest):
-            raise world.violation(f"{reader.source.name} {reader.first} {key} after {self.greatest} has {marks}")
-        world.late += bool(marks & Mark.LATE)
-        if marks & Mark.LATE:
-            return
-        self.greatest = key
-        for name, other in self.readers.items():
-            is_whole = bool(other.staged) and other.staged[0].is_whole
-            if other is reader or not (is_whole or self._state(name) is MemberState.MERGED):
-                continue
-            shown = other.staged[0].key if other.staged else other.shown
-            if shown is None or (shown, other.number) < (key, reader.number):
-                raise world.violation(f"{reader.source.name} {key} goes out, but {name} has shown {shown}")
+def place_of(places: Places) -> Cut:
+    """Return a cut."""
+    return Cut({name: place(at) for name, at in places.items()})
 
-    def _state(self, name: str) -> MemberState:
-        return self.merger._members[name].state
 
-    def _check_state(self, name: str, reader: Reader) -> None:
-        """Check that a member that is caught up is waited for."""
-        state = self._state(name)
-        if state is not MemberState.MERGED and all(it.is_whole for it in reader.staged):
-            raise self.world.violation(f"{name} is caught up, and {state}")
+def places_of(cut: Position | None) -> Places:
+    """Return the places of a cut."""
+    return {name: index(it) for name, it in cut.places.items()} if isinstance(cut, Cut) else {}
 
-    def _check_pool(self, name: str) -> None:
-        if self.merger._order.state(self.readers[name].number).bytes > POOL + CHUNK:
-            raise self.world.violation(f"{name} has more in its pool than there is room for")
 
-    def passed(self, names: list[str]) -> None:
-        """Check that members were passed that were silent for so long while this server could hear them."""
-        for name in names:
-            self.world.passed += 1
-            if self.ran - self.readers[name].heard < MAX_WAIT - 3 * WINDOW:  # a pause counts as a window
-                raise self.world.violation(f"{name} is passed, though it was heard just now")
+@dataclass
+class Outstanding:
+    """A batch that was given and is not confirmed."""
 
-    def _check_stall(self) -> None:
-        """Check that what is next waits for nobody but a member that may hold it."""
-        world, streams, waits_for = self.world, self.merger.streams, self.merger.waits_for
-        whole = [it for it in self.readers.values() if it.staged and it.staged[0].is_whole]
-        if streams is not None:
-            self.held = world.now
-            if waits_for != [streams]:
-                raise world.violation(f"{streams} holds the others, and {waits_for} are named")
-            return
-        if whole and not waits_for:
-            raise world.violation("something is whole and does not go out, and nobody is named")
-        for reader in self.readers.values():
-            reader.holds = min(reader.holds, world.now) if reader.source.name in waits_for else NEVER
-        for name in waits_for:
-            reader, state = self.readers[name], self._state(name)
-            if state is not MemberState.MERGED:
-                raise world.violation(f"{name} is waited for, though it is {state}")
-            if reader.is_silent(world.now - SLOP) and (
-                not world.max_wait or self.ran - reader.heard <= world.max_wait + SLOP
-            ):
-                continue
-            since = max(reader.holds, self.held, reader.behind)
-            if world.now - since > SLOP:
-                raise world.violation(f"{name} is waited for, though it brings what it has")
+    batch_id: int
+    to: Cut
+    seen: Places
+    """What the client has with it."""
 
 
 class Consumer:
-    """A client with a durable cut, which it confirms between transactions only."""
+    """A client, which may confirm between any two events, and after a failure what it was given before."""
 
-    def __init__(self, world: "Schedule") -> None:
-        self.world = world
-        self.durable = Cut()
-        self.seen: dict[str, tuple[int, int]] = {}
+    def __init__(self, world: "Schedule", client_id: int) -> None:
+        self.world, self.client_id = world, client_id
+        self.filter = world.random.choice(FILTERS)
         self.paused_until = 0
-        self.at = 0
-        self.floor: Floor | None = None
-        """None until it has found the present server."""
+        self.server: Server | None = None
+        self.marks: list[Outstanding] = []
+        self.seen: Places = {}
+        """Up to where it was given each member, since it began, or rolled back."""
+        self.acked: Places = {}
+        """Up to where it has confirmed that."""
+        self.confirmed: Places = {}
+        """The same, in all its lives."""
+        self.durable = Cut()
+        self.former: list[Cut] = []
+        """Where batches of an earlier life ended that it has processed."""
+        self.claimed: Places = {}
+        """Up to where it has said in this life that an earlier one has confirmed: so far it may be given less."""
 
-    def _begin(self, server: Server) -> Floor:
-        """Go on in the ring of another server, from what is durable."""
-        floor = self.world.plan.floor(self.durable)
-        try:
-            self.at = floor.start(server.chain)
-        except GoneError as error:
-            raise self.world.violation(str(error)) from error
-        self.seen = {name: index(it) for name, it in self.durable.places.items()}
-        return floor
+    def at(self, places: Places, name: str) -> tuple[int, int]:
+        """Return where it is in a member."""
+        return places.get(name, self.world.starts[name])
 
-    def read(self, server: Server) -> None:
-        random = self.world.random
-        if self.paused_until > self.world.now:
+    def _begin(self, server: Server) -> None:
+        """Go on with another server, from what is durable."""
+        self.server = server
+        self._lose_marks()
+        stored = self.world.stored.get(self.client_id)
+        if stored is None:
+            server.cursors.subscribe(self.client_id, filter_text=self.filter, now=self.world.seconds)
+            self.acked = places_of(server.cursors.position_before(server.cursors.ring.first))
+            self.confirmed = dict(self.acked)
+        else:
+            self.acked = places_of(stored.cursor.position if stored.cursor is not None else None)
+        for name, at in self.acked.items():  # a seek may not have been stored
+            self.confirmed[name] = max(self.at(self.confirmed, name), at)
+        self.seen, self.claimed = dict(self.acked), {}
+
+    def _lose_marks(self) -> None:
+        """Hear that what it has not confirmed is given again, unless it confirms that by its place."""
+        self.former = [it.to for it in self.marks] or self.former[-1:]
+        self.marks, self.seen = [], dict(self.acked)
+
+    def run(self, server: Server) -> None:
+        """Make a call, or some."""
+        random, world = self.world.random, self.world
+        if self.paused_until > world.now:
             return
-        if self.floor is None:
-            if random.random() < 0.8:
+        if self.server is not server:
+            if random.random() < 0.5:
                 return
-            self.floor = self._begin(server)
-        for _ in range(random.choice([0, 1, 5, 20])):
-            if self.at >= len(server.slots):
-                return
-            slot = server.slots[self.at]
-            self.at += 1
-            if self.floor.skips(slot.member, slot.after):
-                continue
-            expected = self.seen.get(slot.member, self.world.starts[slot.member])
-            own = self.floor.cut.places.get(slot.member)
-            if own is not None and place(slot.number, slot.begin).begin == own.begin:
-                slot = slot._replace(begin=max(slot.begin, own.n))  # it stands for one slot for each event
-            if (slot.number, slot.begin) != expected:
-                raise self.world.violation(f"{slot} comes after {expected}")
-            self.seen[slot.member] = index(slot.after)
-            if not slot.marks & Mark.PART and random.random() < 0.3:
-                before, self.durable = self.durable, self.floor.place(server.chain[self.at])
-                if not before.precedes(self.durable):
-                    raise self.world.violation(f"the durable place goes back from {before} to {self.durable}")
+            self._begin(server)
+        if self.marks and not server.cursors.clients.find(self.client_id).marks:
+            self._lose_marks()  # it has left the ring
+        what = random.random()
+        if self.former and what < 0.7:
+            self._ack_former(server)
+        elif what < 0.02 and not world.is_healing:
+            server.cursors.rollback(self.client_id, now=world.seconds)
+            self.marks, self.seen = [], dict(self.acked)
+        elif what < 0.03 and not world.is_healing:
+            self._seek(server)
+        else:
+            for _ in range(random.choice([1, 2, 4])):
+                self._get(server)
+            for _ in range(random.choice([0, 1, 4])):
+                self._ack(server)
+
+    def _get(self, server: Server) -> None:
+        most = self.world.random.choice([1, 3, 20])
+        try:
+            batch = server.cursors.get(self.client_id, now=self.world.seconds, max_entries=most)
+        except GoneError as error:
+            raise self.world.violation(f"client {self.client_id} is served no longer: {error}") from error
+        if batch is None:
+            return
+        self.world.log("client", self.client_id, "gets", b"".join(batch.slices).decode(), "up to", batch.to)
+        for text in b"".join(batch.slices).decode().split(";")[:-1]:
+            member, *numbers = text.split(":")
+            number, n, is_last, is_marker = map(int, numbers)
+            self._take(Event(member, number, n, bool(is_last), bool(is_marker)))
+        to = parse_place(batch.to)
+        if not isinstance(to, Cut):
+            raise self.world.violation(f"a batch ends at {batch.to}")
+        self.marks.append(Outstanding(batch.batch_id, to, dict(self.seen)))
+
+    def _take(self, event: Event) -> None:
+        """Check that an entry is the next one of its member."""
+        before = self.at(self.seen, event.member)
+        if event.before < before:
+            raise self.world.violation(f"client {self.client_id} is given {event}, and has all before {before}")
+        start = max(before, min(self.at(self.claimed, event.member), event.before))
+        self._check_nothing_between(event.member, start, event.before, f"is given {event} after {before}")
+        self.seen[event.member] = event.after
+
+    def _check_nothing_between(self, member: str, start: tuple[int, int], stop: tuple[int, int], what: str) -> None:
+        for it in self.world.source(member).events(start, stop):
+            if it.is_wanted(self.filter):
+                raise self.world.violation(f"client {self.client_id} {what}: {it} is missing")
+
+    def _ack(self, server: Server) -> None:
+        if not self.marks:
+            return
+        mark = self.marks.pop(0)
+        self.world.log("client", self.client_id, "acks", mark.to)
+        if self.world.random.random() < 0.7:
+            server.cursors.ack(self.client_id, mark.batch_id, now=self.world.seconds)
+        elif not server.cursors.ack_to(self.client_id, mark.to, now=self.world.seconds):
+            raise self.world.violation(f"client {self.client_id} cannot confirm {mark.to}, the end of its batch")
+        self.former = []
+        self._confirm(mark.seen)
+
+    def _confirm(self, places: Places) -> None:
+        for name, at in places.items():
+            for known in (self.acked, self.seen, self.confirmed):
+                known[name] = max(self.at(known, name), at)
+
+    def _ack_former(self, server: Server) -> None:
+        """Confirm by its place what an earlier life has given."""
+        to = self.former[0]
+        if self.marks:
+            return
+        for name, at in places_of(to).items():
+            for known in (self.claimed, self.confirmed):
+                known[name] = max(self.at(known, name), at)
+        try:
+            is_done = server.cursors.ack_to(self.client_id, to, now=self.world.seconds)
+            self.world.log("client", self.client_id, "had", to, "which is", "confirmed" if is_done else "not reached")
+        except BadPositionError:
+            self.former = []
+            return
+        if is_done:
+            self.world.acked_former += 1
+            self.former.pop(0)
+            for name, at in places_of(to).items():
+                self.acked[name] = max(self.at(self.acked, name), at)
+                self.seen[name] = max(self.at(self.seen, name), at)
+
+    def _seek(self, server: Server) -> None:
+        """Go to a place between two transactions that the ring has."""
+        ring = server.cursors.ring
+        ends = [it for it in range(ring.first, ring.next) if ring.slot(it).flags & Flag.BOUNDARY]
+        cut = server.cursors.position_before(self.world.random.choice(ends) + 1) if ends else None
+        if cut is None:
+            return
+        server.cursors.places.seek(self.client_id, cut, now=self.world.seconds)
+        self.marks, self.former, self.durable = [], [], Cut()
+        self.seen, self.acked, self.confirmed, self.claimed = places_of(cut), places_of(cut), places_of(cut), {}
+
+    def check(self, stored: StoredClient) -> None:
+        """Check what is to be durable: it does not go back, and has nothing that was not confirmed."""
+        cursor = stored.cursor
+        if cursor is None or cursor.position is None:
+            return
+        cut = cursor.position
+        if not isinstance(cut, Cut):
+            raise self.world.violation(f"a cursor of a merged stream is at {cut}")
+        if not self.durable.precedes(cut):
+            raise self.world.violation(f"client {self.client_id} goes back from {self.durable} to {cut}")
+        known = parse_executed(cursor.gtid)
+        if cursor.gtid != executed_text({name: it for name, it in executed(cut).items() if name in known}):
+            raise self.world.violation(f"at {cut} are executed {cursor.gtid}")
+        self.durable = cut
+        for name, at in places_of(cut).items():
+            before = self.at(self.confirmed, name)
+            self._check_nothing_between(name, before, at, f"has confirmed up to {before}, and is stored at {at}")
+
+    def has_all(self, source: Source) -> bool:
+        """Whether it has got and confirmed all of a member."""
+        start = max(self.at(self.acked, source.name), self.at(self.claimed, source.name))
+        end = len(source.history), 0
+        return not self.marks and not any(it.is_wanted(self.filter) for it in source.events(start, end))
 
 
 class Schedule:
     """A run."""
 
-    def __init__(self, seed: int, plan: Plan | None = None) -> None:
-        self.seed, self.random, self.plan = seed, random.Random(seed), plan or Plan()
+    def __init__(self, seed: int, merger: type[Merger] = Merger, *, trace: bool = False) -> None:
+        self.seed, self.random, self.merger = seed, random.Random(seed), merger
         self.now = EPOCH
         self.steps = self.late = self.passed = self.take_overs = self.parts = self.broken = 0
+        self.joined = self.acked_former = 0
+        self.is_healing = False
         self.max_wait = MAX_WAIT if self.random.random() < 0.5 else 0
+        self.catches_up = self.random.random() < 0.7
+        self.detach_after = 0.1 if self.catches_up else 0.0
         self.ordering = Ordering(By.ARRIVAL if self.random.random() < 0.1 else By.TIME)
         self.clock_skew = self._minutes()
         self.sources = [self._source(f"m{i}") for i in range(self.random.randrange(1, 5))]
-        self.starts = {it.name: (0, 0) for it in self.sources}
-        self.consumers = [Consumer(self), Consumer(self)]
-        self.server = Server(self, Cut())
+        self.starts: Places = {it.name: (0, 0) for it in self.sources}
+        self.stored: dict[int, StoredClient] = {}
+        self.consumers = [Consumer(self, 1), Consumer(self, 2)]
+        self.server = Server(self, {})
         self.down_until = 0
+        self.trace: list[str] | None = [] if trace else None
         self.faults: list[Callable[[], None]] = [
+            self._kill,
+            self._kill,
             self._kill,
             self._silence,
             self._silence,
             self._cut,
             self._cut,
             self._set_clock,
+            self._pause_consumer,
             self._pause_consumer,
             self._stand_still,
             self._join,
@@ -469,17 +336,42 @@ class Schedule:
         """Return the time by the clock of the server."""
         return self.now + self.clock_skew
 
+    @property
+    def seconds(self) -> float:
+        """The time on a clock that is not set."""
+        return (self.now - EPOCH) / SECOND
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """How often what happened."""
+        return {
+            "steps": self.steps,
+            "take-overs": self.take_overs,
+            "late": self.late,
+            "in parts": self.parts,
+            "passed": self.passed,
+            "broken off": self.broken,
+            "caught up": self.joined,
+            "acked later": self.acked_former,
+        }
+
+    @property
+    def lines(self) -> list[str]:
+        """Its trace."""
+        return self.trace or []
+
+    def log(self, *what: object) -> None:
+        """Add a line to the trace."""
+        if self.trace is not None:
+            self.trace.append(f"{self.seconds:.3f} {' '.join(map(str, what))}")
+
     def violation(self, what: str) -> Violation:
-        return Violation(f"seed {self.seed}, step {self.steps}, {(self.now - EPOCH) / SECOND:.3f} s: {what}")
+        """Return what is to be raised."""
+        return Violation(f"seed {self.seed}, step {self.steps}, {self.seconds:.3f} s: {what}")
 
     def source(self, name: str) -> Source:
+        """Return a member."""
         return next(it for it in self.sources if it.name == name)
-
-    def options(self, source: Source) -> MemberOptions:
-        return MemberOptions(POOL, whole_seconds=source.whole_seconds)
-
-    def least_read(self) -> int:
-        return min(it.at for it in self.consumers)
 
     def _minutes(self) -> int:
         return self.random.choice([0, self.random.randrange(-300 * SECOND, 300 * SECOND)])
@@ -494,16 +386,22 @@ class Schedule:
         """Run; raises Violation."""
         while self.steps < STEPS:
             for source in self.sources:
-                if not (source.is_removed or source.has_left):
+                if source.is_read:
                     source.write(self.random, self.now)
             if self.random.random() < 0.08:
-                self.random.choice(self.faults)()
+                fault = self.random.choice(self.faults)
+                self.log(fault.__name__)
+                fault()
             self._step()
         self._heal()
         while not self._finished():
             self._step()
             if self.steps > STEPS + RECOVERY:
-                raise self.violation(f"no progress after the last fault: {self.server.merger.status()}")
+                raise self.violation(f"no progress after the last fault: {self._progress()}")
+
+    def _progress(self) -> str:
+        clients = [self.server.cursors.status(it.client_id) for it in self.consumers]
+        return f"{self.server.merging.merger.status()}, {clients}"
 
     def _step(self) -> None:
         self.steps += 1
@@ -517,29 +415,46 @@ class Schedule:
         server = self.server
         if server.paused_until <= self.now:
             if server.paused_until:
-                server.held, server.paused_until = self.now, 0
-            server.ran += passed
-            server.read()
-            server.put()
-            server.passed(server.merger.tick(now=self.clock()))
+                server.merging.held, server.paused_until = self.now, 0
+            server.run(passed)
         for consumer in self.consumers:
-            consumer.read(server)
+            consumer.run(server)
+        if self.random.random() < 0.4:
+            self._store()
+
+    def _store(self) -> None:
+        """Let the cursors become durable, mostly."""
+        clients = self.server.cursors.clients
+        changes, is_durable = clients.take_changes(), self.random.random() < 0.9
+        for client_id, client in changes.clients.items():
+            if client is not None:
+                self.log("client", client_id, "is to be stored at", client.cursor)
+                self.consumers[client_id - 1].check(client)
+                if is_durable:
+                    self.stored[client_id] = client
+        clients.end_store(changes, durable=is_durable)
 
     def _take_over(self) -> None:
-        """Let another server merge from where all consumers can go on."""
+        """Let another server merge from where all clients can go on."""
         self.take_overs += 1
+        self.log("another server goes on:", *(f"{number} at {it.cursor}" for number, it in self.stored.items()))
         self.clock_skew = self._minutes()
-        one, two = (it.durable for it in self.consumers)
-        self.server = Server(self, self.plan.start(one, two))
-        for consumer in self.consumers:
-            consumer.floor, consumer.at = None, 0
+        self.server.close()
+        for it in self.consumers:
+            stored = self.stored.get(it.client_id)
+            it.durable = (
+                stored.cursor.position
+                if stored and stored.cursor and isinstance(stored.cursor.position, Cut)
+                else Cut()
+            )
+        self.server = Server(self, self.stored)
 
     def _finished(self) -> bool:
         return all(
-            consumer.floor is not None and consumer.seen.get(it.name, self.starts[it.name]) == (len(it.history), 0)
+            consumer.server is self.server and consumer.has_all(it)
             for consumer in self.consumers
             for it in self.sources
-            if not (it.is_removed or it.has_left)
+            if it.is_read
         )
 
     # --- faults ------------------------------------------------------------------------------------------------------
@@ -554,18 +469,18 @@ class Schedule:
         self.down_until = self._time()
 
     def _silence(self) -> None:
-        self._one().silent_until = self._time()
+        self._one().silent_until = self.now + self.random.randrange(2 * SECOND)
 
     def _cut(self) -> None:
-        reader = self.server.readers.get(self._one().name)
-        if reader is not None:
-            self.server.disconnect(reader.source.name, self._time())
+        merging, name = self.random.choice(self.server.mergings), self._one().name
+        if name in merging.readers:
+            merging.disconnect(name, self._time())
 
     def _set_clock(self) -> None:
         self._one().skew = self._minutes()
 
     def _pause_consumer(self) -> None:
-        self.random.choice(self.consumers).paused_until = self._time()
+        self.random.choice(self.consumers).paused_until = self.now + self.random.randrange(2 * SECOND)
 
     def _stand_still(self) -> None:
         self.server.paused_until = self._time()
@@ -576,31 +491,28 @@ class Schedule:
 
     def _join(self) -> None:
         """Let a member join, or one that has left, at its present end or some time before."""
-        if self.down_until or len(self.sources) > 6:
+        if self.down_until or len(self.sources) > 6 or any(it.is_inside for it in self.server.mergings):
             return
-        left = [it for it in self.sources if it.has_left and it.name in self.server.readers]
-        source = self.random.choice(left) if left else self._source(f"m{len(self.sources)}")
+        left = [it for it in self.sources if it.has_left]
         if left:
+            source = self.random.choice(left)
             source.has_left = False
-            self.server.merger.join(source.name, self.options(source))
-            reader = self.server.readers[source.name]
-            reader.at = (reader.first[0] + len(reader.staged), 0) if reader.staged else reader.first
-            reader.heard = self.server.ran
-            return
-        for _ in range(self.random.randrange(5)):
-            source.write(self.random, self.now - self.random.randrange(SECOND))
-        source.history.sort(key=lambda it: it.at)
-        self.starts[source.name] = self.random.choice([0, len(source.history)]), 0
-        self.sources.append(source)
-        self.server.merger.join(source.name, self.options(source))
-        self.server.connect(source.name, Cut())
+        else:
+            source = self._source(f"m{len(self.sources)}")
+            for _ in range(self.random.randrange(5)):
+                source.write(self.random, self.now - self.random.randrange(SECOND))
+            source.history.sort(key=lambda it: it.at)
+            self.starts[source.name] = self.random.choice([0, len(source.history)]), 0
+            self.sources.append(source)
+        for it in self.server.mergings:
+            it.join(source)
 
     def _who_goes(self) -> Source | None:
         """Return the member that holds the others by a large transaction, or any; None if there is only one."""
-        stay = [it for it in self.sources if not (it.is_removed or it.has_left)]
+        stay = [it for it in self.sources if it.is_read]
         if self.down_until or len(stay) == 1:
             return None
-        holds = [it for it in stay if it.name == self.server.merger.streams]
+        holds = [it for it in stay if it.name == self.server.merging.merger.streams]
         return self.random.choice(holds or stay)
 
     def _leave(self) -> None:
@@ -608,26 +520,25 @@ class Schedule:
         if source is None:
             return
         source.has_left = True
-        reader = self.server.readers[source.name]
-        if reader.staged and not reader.staged[-1].is_whole:
-            reader.breaks = len(reader.staged) == 1 and self.server.merger.streams == source.name
-            reader.staged.pop()
-        self.server.merger.leave(source.name)
+        for it in self.server.mergings:
+            it.leave(source.name)
 
     def _remove(self) -> None:
         source = self._who_goes()
         if source is None:
             return
         source.is_removed = True
-        self.server.merger.remove(source.name)
-        self.server.readers[source.name].staged = []
+        for it in self.server.mergings:
+            it.remove(source.name)
 
     def _heal(self) -> None:
+        self.is_healing = True
         self.down_until = min(self.down_until, self.now)
         self.server.paused_until = min(self.server.paused_until, self.now)
         for source in self.sources:
             source.silent_until = min(source.silent_until, self.now)
         for consumer in self.consumers:
             consumer.paused_until = 0
-        for reader in self.server.readers.values():
-            reader.down_until = min(reader.down_until, self.now)
+        for merging in self.server.mergings:
+            for reader in merging.readers.values():
+                reader.down_until = min(reader.down_until, self.now)

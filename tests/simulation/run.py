@@ -1,14 +1,20 @@
-"""Many schedules, on all processors."""
+"""Many schedules, on all processors: of several servers, and of the members of a merged stream."""
 
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
-from tests.simulation.schedule import Schedule
+from tests.simulation import merge, schedule
 
 PIECE = 500
+KINDS: Mapping[str, "type[schedule.Schedule | merge.Schedule]"] = {
+    "servers": schedule.Schedule,
+    "members": merge.Schedule,
+}
 
 
 @dataclass
@@ -16,44 +22,39 @@ class Result:
     """What some schedules came to."""
 
     schedules: int = 0
-    steps: int = 0
-    take_overs: int = 0
-    switches: int = 0
-    """Of the source."""
+    counted: Counter[str] = field(default_factory=Counter)
+    """How often what happened."""
     failures: list[str] = field(default_factory=list)
 
 
-def run_some(first: int, count: int) -> Result:
-    """Run schedules one after the other."""
+def run_some(kind: str, first: int, count: int) -> Result:
+    """Run schedules of a kind one after the other."""
     result = Result()
     for seed in range(first, first + count):
-        schedule = Schedule(seed)
+        running = KINDS[kind](seed)
         try:
-            schedule.run()
+            running.run()
         except Exception as error:  # noqa: BLE001  what a machine raises unexpectedly is a finding as well
             result.failures.append(
-                f"seed {seed} at {schedule.world.now:.3f} s: {type(error).__name__}: {error}\n"
-                f"    see it by: make simulate SEED={seed}"
+                f"seed {seed} at {running.seconds:.3f} s: {type(error).__name__}: {error}\n"
+                f"    see it by: make simulate SEED={seed} ARGS='--kind {kind}'"
             )
         result.schedules += 1
-        result.steps += schedule.world.steps
-        result.take_overs += schedule.ensemble.nodes.epoch
-        result.switches += schedule.checks.switches
+        for name, number in running.counted.items():
+            result.counted[name] += number
     return result
 
 
-def run_many(first: int, count: int, report: Callable[[str], object] = lambda _: None) -> Result:
+def run_many(kind: str, first: int, count: int, report: Callable[[str], object] = lambda _: None) -> Result:
     """Run schedules on all processors; ``report`` is told of each failure, and after every 10,000 how far it is."""
     total = Result()
     # Forked processes would share what the caller's threads hold.
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
         starts = range(first, first + count, PIECE)
         counts = [min(PIECE, first + count - start) for start in starts]
-        for result in pool.map(run_some, starts, counts):
+        for result in pool.map(partial(run_some, kind), starts, counts):
             total.schedules += result.schedules
-            total.steps += result.steps
-            total.take_overs += result.take_overs
-            total.switches += result.switches
+            total.counted += result.counted
             total.failures += result.failures
             for failure in result.failures:
                 report(failure)

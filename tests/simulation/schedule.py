@@ -72,6 +72,25 @@ class Schedule:
         self._server_faults = [fault for weight, fault in server_faults for _ in range(weight)]
         self._other_faults = [fault for weight, fault in other_faults for _ in range(weight)]
 
+    @property
+    def seconds(self) -> float:
+        """The time."""
+        return self.world.now
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """How often what happened."""
+        return {
+            "steps": self.world.steps,
+            "take-overs": self.ensemble.nodes.epoch,
+            "switches": self.checks.switches,
+        }
+
+    @property
+    def lines(self) -> list[str]:
+        """Its trace."""
+        return [str(it) for it in self.world.trace or ()]
+
     def run(self) -> None:
         """Run; raises Violation."""
         world, checks = self.world, self.checks

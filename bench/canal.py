@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from bench.deliver import DESTINATION, TIMES, estimate, lines_of
-from bench.latency import Beats, commit, make_table, process, rows_of, summary
+from bench.latency import Beats, commit, make_table, process, rows_of, summary, writers_of
 from bench.measuring import Case, Progress, Run, add_choices, case, chosen, take_turns
 from bench.pace import in_ms
 from bench.peers import CANAL, CLIENT_HEAP, RATES, beside, by_canal, by_tcp, canal, drain, java_version
@@ -186,13 +186,14 @@ def sluice(server: Server, written: Written, *, strict: bool) -> Iterator[tuple[
 
 def beat(arguments: argparse.Namespace, server: Server, serving: Serving, timeout: int) -> Beats:
     """Commit at a pace, and let the Java client say how old each row is when it has it."""
-    rows, skipped = rows_of(arguments, arguments.pace), round(arguments.warm_up * arguments.pace)
+    rows = rows_of(arguments, arguments.pace, writers_of(arguments.pace, [server]))
+    skipped = round(arguments.warm_up * arguments.pace)
     with serving as (port, pid), JavaConsumer(*CLIENT_HEAP) as client:
         client.connect(port, destination=DESTINATION)
         client.call("subscribe", rf"{SCHEMA}\..*")
         client.begin("beats", SIZES[0], timeout, rows)
         meter = Meter(database=server.pid, server=pid, client=client.pid)
-        _, committed = commit(arguments, arguments.pace, server)
+        _, committed = commit(arguments, arguments.pace, [server])
         ((_, *ages),) = client.end()
         used = Run(rows, (rows - 1) / arguments.pace, meter.cpu(), meter.peaks())
     return Beats(used, in_ms(int(age) / 1e6 for age in ages[skipped:rows]), committed)

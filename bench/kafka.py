@@ -272,7 +272,7 @@ def arrive(arguments: argparse.Namespace, kafka: Kafka, server: Server, name: st
         place = lines_for(f"{server.host}:{server.port}", server.user, server.password)
         with started({DESTINATION: place}, main=main) as sluice:
             task = {"servers": kafka.servers, "topic": topic}
-            runs.append(latency.beat(arguments, PACE, task, server, sluice))
+            runs.append(latency.beat(arguments, PACE, task, [server], sluice))
         progress.done(f"{name}: p50 {runs[-1].latency['p50_ms']} ms, p99 {runs[-1].latency['p99_ms']} ms")
     goal = {"goal": {"p50_ms": GOAL_MS[name]}} if name in GOAL_MS else {}
     return latency.summary(name, runs) | goal

@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,47 +132,54 @@ def measure(arguments: argparse.Namespace, name: str, server: Server, other: Ser
             stack.enter_context(beside("bench.readers", sluice, load))
         way = "poll" if "poll" in name else "stream"
         task = {"url": sluice.url, "destination": DESTINATION, "filter": TABLE.replace(".", r"\."), "way": way}
-        return beat(arguments, pace, task, server, sluice)
+        return beat(arguments, pace, task, [server], sluice)
 
 
-def beat(arguments: argparse.Namespace, pace: int, task: dict[str, Any], server: Server, sluice: Sluice) -> Beats:
-    """Run a client with a task, and the writers."""
-    rows = rows_of(arguments, pace)
+def beat(
+    arguments: argparse.Namespace, pace: int, task: dict[str, Any], servers: Sequence[Server], sluice: Sluice
+) -> Beats:
+    """Run a client with a task, and the writers, which commit on each of the servers in turn."""
+    rows = rows_of(arguments, pace, writers_of(pace, servers))
     with process("bench.beats", task | {"rows": rows, "warm_up_rows": round(arguments.warm_up * pace)}) as client:
-        meter = Meter(database=server.pid, server=sluice.pid, client=client.pid)
+        meter = Meter(database=servers[0].pid, server=sluice.pid, client=client.pid)
         read_line(client)  # begin
         meter.begin()
-        begin, written = commit(arguments, pace, server)
+        begin, written = commit(arguments, pace, servers)
         read_line(client)  # end
         used = Run(rows, time.time() - begin, meter.cpu(), meter.peaks())
         latency = json.loads(client.communicate()[0])
     return Beats(used, latency, written)
 
 
-def rows_of(arguments: argparse.Namespace, pace: int) -> int:
+def writers_of(pace: int, servers: Sequence[Server]) -> int:
+    """Return how many connections commit at a pace."""
+    return max(-(-pace // ONE), len(servers))
+
+
+def rows_of(arguments: argparse.Namespace, pace: int, writers: int) -> int:
     """Return how many rows are committed, those that do not count included."""
-    connections = -(-pace // ONE)
-    each: int = round((arguments.seconds + arguments.warm_up) * pace / connections)
-    return connections * each
+    each: int = round((arguments.seconds + arguments.warm_up) * pace / writers)
+    return writers * each
 
 
-def commit(arguments: argparse.Namespace, pace: int, server: Server) -> tuple[float, list[dict[str, float]]]:
+def commit(arguments: argparse.Namespace, pace: int, servers: Sequence[Server]) -> tuple[float, list[dict[str, float]]]:
     """Commit rows at a pace, over as many connections as needed; return their begin, and when they were done."""
-    connections = -(-pace // ONE)
+    writers = writers_of(pace, servers)
     begin = time.time() + 2  # until all writers are there
     task = {
-        "account": account(server),
         "table": TABLE,
         "rate": pace,
-        "of": connections,
+        "of": writers,
         "begin": begin,
-        "seconds": rows_of(arguments, pace) / pace,
+        "seconds": rows_of(arguments, pace, writers) / pace,
         "warm_up": arguments.warm_up,
     }
     with contextlib.ExitStack() as stack:
-        tasks = [task | {"number": number} for number in range(connections)]
-        writers = [stack.enter_context(process("bench.pace", one)) for one in tasks]
-        return begin, [json.loads(writer.communicate()[0]) for writer in writers]
+        tasks = [
+            task | {"number": number, "account": account(servers[number % len(servers)])} for number in range(writers)
+        ]
+        running = [stack.enter_context(process("bench.pace", one)) for one in tasks]
+        return begin, [json.loads(writer.communicate()[0]) for writer in running]
 
 
 @contextlib.contextmanager

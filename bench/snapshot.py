@@ -137,4 +137,4 @@ def watch(arguments: argparse.Namespace, server: Server, name: str) -> dict[str,
             stack.callback(copier.kill)
             latency.read_line(copier)
         way = {"filter": latency.TABLE.replace(".", r"\."), "way": "stream"}
-        return latency.beat(arguments, PACE, task_of(sluice, "sysbench") | way, server, sluice).latency
+        return latency.beat(arguments, PACE, task_of(sluice, "sysbench") | way, [server], sluice).latency

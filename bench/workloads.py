@@ -5,6 +5,7 @@ import functools
 import json
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -74,8 +75,20 @@ class Written:
     """For which they were written, without the preparation."""
 
 
-def write(server: Server, workload: str, rows: int, times: int = 1) -> Written:
-    """Write a workload of so many row changes, so many times, one after the other.
+END = "the end of a time"
+"""What the row of `mark_end` has, and no other, nor a statement."""
+
+
+def mark_end(server: Server) -> None:
+    """Write a row that has the text `END`."""
+    server.query(f"CREATE TABLE IF NOT EXISTS {SCHEMA}.ends (text TEXT)")
+    server.query(f"INSERT INTO {SCHEMA}.ends VALUES (CONCAT('{END[:7]}', '{END[7:]}'))")
+
+
+def write(
+    server: Server, workload: str, rows: int, times: int = 1, after: Callable[[], object] = lambda: None
+) -> Written:
+    """Write a workload of so many row changes, so many times, one after the other; call ``after`` after each.
 
     bulk: inserts of 1,000 rows; single: inserts of one row, each a transaction; update: one transaction that updates
     all rows; wide: inserts of 200 rows of 20 columns; mixed: transactions of an insert, an update on each of two tables
@@ -95,6 +108,7 @@ def write(server: Server, workload: str, rows: int, times: int = 1) -> Written:
         for _ in range(times):
             getattr(writer, f"write_{workload}")(rows)
             ends.append(server.query("SHOW BINARY LOGS")[-1][:2])
+            after()
         seconds = time.monotonic() - begin
     return Written(rows * times, file, tuple(ends), seconds)
 

@@ -5,9 +5,9 @@ opposite, or a call whose result is not used by nothing. All those of the Python
 to whom are tried (`tests.mutants.interpreted`); of those of the compiled core a seed draws some
 (`tests.mutants.compiled`).
 
-What was tried is kept in tests/results/mutants.jsonl, so that an interrupted run goes on where it was. A file that has
-changed since is tried again; so is what survived when the tests have changed. Survivors that are explained in
-tests/survivors.txt are passed over. Exits with 1 when there are others.
+What was tried is kept in tests/results/mutants.jsonl, so that an interrupted run goes on where it was. A function of
+Python, or a compiled file, that has changed since is tried again; so is what survived when the tests have changed.
+Survivors that are explained in tests/survivors.txt are passed over. Exits with 1 when there are others.
 """
 
 import argparse

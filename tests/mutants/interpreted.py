@@ -1,16 +1,17 @@
-"""Runs the unit tests on mutants of Python modules, each in a fork of a process that has imported all else.
+"""Runs the unit tests on mutants of Python modules, each in a fork of a process that has collected all tests.
 
-Which tests execute a line is found out first, by running each file of tests once; only those are asked.
+Which tests execute a line is found out first, by running each file of tests once; only those are asked, the quickest
+first, up to the first that fails. In the fork the code of one function is replaced. What an import executes cannot be
+replaced so: such a mutant has a fork of a process that has imported all else, and collects its tests itself.
 """
 
-import ctypes
 import functools
+import gc
 import hashlib
 import importlib
 import importlib.util
 import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -19,13 +20,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType
-from typing import Any, TypeVar
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
 
 import hypothesis
 import pytest
 
 from tests.mutants.mutant import ROOT, Mutant, python_mutants
+from tests.mutants.processes import FAILED, adopt_orphans, run_all
 
 SOURCES = (
     "store/*.py",
@@ -46,19 +48,20 @@ TESTS = (
 """Without those that need more than a ZooKeeper, which is there in a second or two."""
 HELPERS = ("tests/*.py", "tests/unit/**/*.py", "tests/simulation/*.py", "tests/integration/conftest.py")
 TOO_LONG = "tests/simulation/test_schedules.py::test_what_must_hold_holds_in_random_schedules"
-OPTIONS = ("-q", "-x", "-n", "0", "--tb=no", "--assert=plain", "-p", "no:cacheprovider", "--hypothesis-profile=mutants")
-BUDGET = 60.0
+OPTIONS = (
+    *("-q", "-x", "-n", "0", "-s", "--tb=no", "--assert=plain", "-p", "no:cacheprovider"),
+    *("--timeout=0", "--hypothesis-profile=mutants"),
+)
+BUDGET = 30.0
 """Seconds that the tests of a mutant take, the quickest first: a few lines are executed by nearly all there are."""
-SHORTEST = 15.0
-"""Seconds that a mutant has at least; and thrice what its tests take while their lines are noted, which is slow."""
-LONGEST = 300.0
-"""Seconds for a file of tests while it is looked what it executes."""
-SURVIVES, KILLED, FAILED = 0, 1, 2
-
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+SHORTEST = 10.0
+"""Seconds of computing, and of sleep, that a mutant has at least; and thrice what its tests took when their lines were
+noted, which is slow."""
+LONGEST = 600.0
+"""The same for a file of tests while it is looked what it executes."""
+SURVIVES, KILLED = 0, 1
 
 Line = tuple[str, int]
-T = TypeVar("T")
 
 
 @dataclass
@@ -81,18 +84,22 @@ class Tracer:
         self.tests: list[Test] = []
         self.failed: list[str] = []
         self._paths = {str(ROOT / path): path for path in paths}
-        self._lines: set[Line] = set()
+        self._lines: dict[CodeType, frozenset[int]] = {}
+        self._unseen: dict[CodeType, set[int]] = {}
+        """Of the code that this test has called: a loop is not followed for ever."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         """Note what this test executes."""
         test = Test(item.nodeid)
-        self._lines = test.lines
+        self._unseen = {}
         begin = time.monotonic()
         try:
             return (yield)
         finally:
             test.seconds = time.monotonic() - begin
+            for code, unseen in self._unseen.items():
+                test.lines |= {(self._paths[code.co_filename], line) for line in self._lines[code] - unseen}
             self.tests.append(test)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -101,16 +108,54 @@ class Tracer:
             self.failed.append(report.nodeid)
 
     def trace(self, frame: FrameType, _event: str, _argument: Any) -> Callable[..., Any] | None:
-        """See a call; those of other files are not followed."""
-        path = self._paths.get(frame.f_code.co_filename)
-        if path is None or frame.f_code.co_name == "<module>":
+        """See a call; it is followed if it may execute a line of the sources that this test has not executed yet."""
+        code = frame.f_code
+        if code.co_filename not in self._paths or code.co_name == "<module>":
             return None
+        unseen = self._unseen.get(code)
+        if unseen is None:
+            if code not in self._lines:
+                self._lines[code] = frozenset(line for _, _, line in code.co_lines() if line)
+            unseen = self._unseen[code] = set(self._lines[code])
+        unseen.discard(frame.f_lineno)
+        return self._step if unseen else None
 
-        def step(frame: FrameType, _event: str, _argument: Any) -> Callable[..., Any]:
-            self._lines.add((path, frame.f_lineno))
-            return step
+    def _step(self, frame: FrameType, _event: str, _argument: Any) -> Callable[..., Any]:
+        self._unseen[frame.f_code].discard(frame.f_lineno)
+        return self._step
 
-        return step
+
+class Functions:
+    """The functions of the sources that this process has imported, and replaces the code of."""
+
+    def __init__(self) -> None:
+        paths = {str(path) for path in sources()}
+        self._found = defaultdict[tuple[str, str, int], list[FunctionType]](list)
+        gc.unfreeze()
+        for it in gc.get_objects():
+            if isinstance(it, FunctionType) and it.__code__.co_filename in paths:
+                code = it.__code__
+                self._found[code.co_filename, code.co_qualname, code.co_firstlineno].append(it)
+        gc.freeze()
+
+    def replace(self, mutant: Mutant) -> None:
+        """Let a function do what a mutant does, from its next call on. Raises KeyError and ValueError if that fails."""
+        path, unit = str(ROOT / mutant.path), mutant.unit
+        functions = self._found.get((path, unit.name, unit.line))
+        if functions is None:
+            raise KeyError(f"nothing has imported {unit.name} of {mutant.path}")
+        module = compile(mutant.apply(Path(path).read_text()), path, "exec")
+        code = next(it for it in _codes(module) if (it.co_qualname, it.co_firstlineno) == (unit.name, unit.line))
+        for function in functions:
+            function.__code__ = code
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Give all that is compiled inside of a piece of code."""
+    for it in code.co_consts:
+        if isinstance(it, CodeType):
+            yield it
+            yield from _codes(it)
 
 
 class _Mutated(SourceFileLoader):
@@ -147,57 +192,10 @@ def judge_all(
 ) -> None:
     """Try the mutants that are open, and say what became of each. Raises SystemExit."""
     if mutants:
-        # One more than there are processors: half of a test's time is waiting.
-        interpreter = Interpreter(folder / "python", len(os.sched_getaffinity(0)) + 1)
+        # More than there are processors: half of a test's time is waiting, and so is all that of a mutant that hangs.
+        interpreter = Interpreter(folder / "python", 2 * len(os.sched_getaffinity(0)))
         interpreter.prepare()
         interpreter.judge_all(mutants, is_open, done)
-
-
-def _prctl(option: int, value: int) -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl")
-
-
-def _fork(work: Callable[[], int]) -> int:
-    """Do some work in a process of its own that says nothing and ends with this one; return its id."""
-    if child := os.fork():
-        return child
-    try:
-        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        null = os.open(os.devnull, os.O_RDWR)
-        for number in range(3):
-            os.dup2(null, number)
-        code = work()
-    except BaseException:  # noqa: BLE001  whatever it is, the parent goes on with the next one
-        code = FAILED
-    finally:
-        os._exit(code)
-
-
-def _run_all(jobs: Iterable[tuple[T, Callable[[], int], float]], done: Callable[[T, int], None], places: int) -> None:
-    """Run jobs in processes, some at a time; each has so many seconds, and one that takes longer is killed."""
-    running: dict[int, tuple[T, float]] = {}
-    for what, work, seconds in jobs:
-        if len(running) == places:
-            _await_one(running, done)
-        running[_fork(work)] = what, time.monotonic() + seconds
-    while running:
-        _await_one(running, done)
-
-
-def _await_one(running: dict[int, tuple[T, float]], done: Callable[[T, int], None]) -> None:
-    """Wait until one of the processes has ended; kill those that take too long."""
-    while True:
-        child, status = os.waitpid(-1, os.WNOHANG)
-        if child in running:
-            break
-        for late in [it for it, (_, end) in running.items() if time.monotonic() > end]:
-            os.kill(late, signal.SIGKILL)
-        time.sleep(0.02)
-    for process in Path("/proc/self/task", str(os.getpid()), "children").read_text().split():
-        if int(process) not in running:  # it was started by the one that has ended, and left behind
-            os.kill(int(process), signal.SIGKILL)
-    done(running.pop(child)[0], os.waitstatus_to_exitcode(status))
 
 
 class Interpreter:
@@ -207,13 +205,19 @@ class Interpreter:
         self._folder = folder
         self._places = places
         self._tests: list[Test] = []
+        self._tests_at: dict[Line, list[Test]] = defaultdict(list)
 
     def prepare(self) -> None:
         """Import what no mutant changes, and see what the tests execute. Raises SystemExit when one of them fails."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        _prctl(PR_SET_CHILD_SUBREAPER, 1)
+        adopt_orphans()
         hypothesis.settings.register_profile(
-            "mutants", derandomize=True, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
+            "mutants",
+            derandomize=True,
+            deadline=None,
+            max_examples=30,
+            phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],  # an example that fails need not be short
+            suppress_health_check=list(hypothesis.HealthCheck),
         )
         self._import()
         files = sorted({str(path.relative_to(ROOT)) for pattern in TESTS for path in ROOT.glob(pattern)})
@@ -234,10 +238,13 @@ class Interpreter:
             if code != SURVIVES:
                 failed.append(file)
 
-        _run_all(((file, functools.partial(_look, file, notes[file]), LONGEST) for file in missing), done, self._places)
+        run_all(((file, functools.partial(_look, file, notes[file]), LONGEST) for file in missing), done, self._places)
         if failed:
             raise SystemExit(f"fail without a mutant: {', '.join(failed)}")
         self._tests = [_read(it) for file in files for it in json.loads(notes[file].read_text())]
+        for test in self._tests:
+            for line in test.lines:
+                self._tests_at[line].append(test)
 
     def judge_all(
         self,
@@ -246,28 +253,33 @@ class Interpreter:
         done: Callable[[Mutant, str, str], None],
     ) -> None:
         """Try the mutants that are open with the tests that execute them, and say what became of each."""
-        jobs = []
+        imported, replaced = list[_Job](), list[_Job]()
         for mutant in mutants:
             tests = self.tests_of(mutant)
             digest = hashlib.sha256()
             for file in sorted({it.file for it in tests}):
                 digest.update((ROOT / file).read_bytes())
             version = digest.hexdigest()[:12]
-            tests = _quickest(tests)
             if not is_open(mutant, version):
                 continue
             if not tests:
                 done(mutant, "survived", version)
                 continue
-            seconds = sum(it.seconds for it in tests)
-            work = functools.partial(_try, mutant, tests)
-            jobs.append(((mutant, version), work, SHORTEST + 3 * seconds))
+            jobs = replaced if mutant.is_replaceable else imported
+            jobs.append(_Job(mutant, version, _quickest(tests)))
 
-        def ended(what: tuple[Mutant, str], code: int) -> None:
-            mutant, version = what
-            done(mutant, "survived" if code == SURVIVES else "killed", version)
+        def ended(job: _Job, code: int) -> None:
+            if code == FAILED:
+                raise SystemExit(f"cannot be tried: {job.mutant.explanation}")
+            done(job.mutant, "survived" if code == SURVIVES else "killed", job.version)
 
-        _run_all(jobs, ended, self._places)
+        run_all(((it, functools.partial(_import_and_try, it), it.seconds) for it in imported), ended, self._places)
+        if replaced:
+            names = {test.file for job in replaced for test in job.tests}
+            judge = Judge(replaced, ended, self._places)
+            pytest.main([*OPTIONS, *sorted(names)], plugins=[judge])
+            if judge.left:
+                raise SystemExit("not all could be tried")
 
     def tests_of(self, mutant: Mutant) -> list[Test]:
         """Return the tests that execute what a mutant changes.
@@ -279,17 +291,16 @@ class Interpreter:
         if not first:
             folder = f"{Path(mutant.path).parent}/"
             return [test for test in self._tests if any(path.startswith(folder) for path, _ in test.lines)]
-        return [
-            test
-            for test in self._tests
-            if any(path == mutant.path and first <= line <= last for path, line in test.lines)
-        ]
+        found = {
+            test.name: test for line in range(first, last + 1) for test in self._tests_at.get((mutant.path, line), ())
+        }
+        return list(found.values())
 
     def _import(self) -> None:
         """Import the libraries, and the compiled modules with what they import."""
         names = self._folder / "modules.json"
         collected: list[int] = []
-        _run_all([(None, lambda: _collect(names), LONGEST)], lambda _, code: collected.append(code), 1)
+        run_all([(None, lambda: _collect(names), LONGEST)], lambda _, code: collected.append(code), 1)
         if collected != [SURVIVES]:
             raise SystemExit("the unit tests cannot be collected: make test ARGS='--collect-only tests/unit'")
         for name in json.loads(names.read_text()):
@@ -350,14 +361,62 @@ def _read(data: Mapping[str, Any]) -> Test:
     return Test(data["name"], data["seconds"], lines)
 
 
-def _try(mutant: Mutant, tests: Sequence[Test]) -> int:
-    """Run tests on a mutant: first those of the file that has most of them to ask for the time."""
-    sys.meta_path.insert(0, _Mutated(mutant))
+@dataclass
+class _Job:
+    """A mutant, the version of its tests, and those that are run."""
+
+    mutant: Mutant
+    version: str
+    tests: list[Test]
+
+    @property
+    def seconds(self) -> float:
+        """How long it may compute, or sleep."""
+        return SHORTEST + 3 * sum(it.seconds for it in self.tests)
+
+
+class Judge:
+    """A plugin of pytest that tries mutants with what was collected, instead of running that."""
+
+    def __init__(self, jobs: Sequence[_Job], done: Callable[[_Job, int], None], places: int) -> None:
+        self.left = list(jobs)
+        self._done = done
+        self._places = places
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Fork for each mutant."""
+        items = {it.nodeid: it for it in session.items}
+        functions = Functions()
+
+        def work(job: _Job) -> int:
+            functions.replace(job.mutant)
+            return _try(session, [items[it.name] for it in job.tests])
+
+        run_all(((it, functools.partial(work, it), it.seconds) for it in self.left), self._done, self._places)
+        self.left = []
+        return True
+
+
+def _try(session: pytest.Session, items: Sequence[pytest.Item]) -> int:
+    """Run tests that were collected, up to the first that fails."""
+    try:
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if session.testsfailed:
+                return KILLED
+    except BaseException:  # noqa: BLE001  such as SystemExit, which ends all tests
+        return KILLED
+    return SURVIVES
+
+
+def _import_and_try(job: _Job) -> int:
+    """Import a mutant and run its tests: first those of the file that has most of them to ask for the time."""
+    sys.meta_path.insert(0, _Mutated(job.mutant))
     by_file = defaultdict(list)
-    for test in tests:
+    for test in job.tests:
         by_file[test.file].append(test)
     near = max(by_file, key=lambda it: len(by_file[it]) / (1 + sum(test.seconds for test in by_file[it])))
-    others = [test.name for test in tests if test.file != near]
+    others = [test.name for test in job.tests if test.file != near]
     for names in ([test.name for test in by_file[near]], others):
         if names and pytest.main([*OPTIONS, *names]) != pytest.ExitCode.OK:
             return KILLED

@@ -81,6 +81,19 @@ LOGS = frozenset({"logger", "logging", "warnings"})
 
 
 @dataclass(frozen=True, slots=True)
+class Unit:
+    """A part of a file: a function with all that is inside, a statement that an import executes, or the whole."""
+
+    name: str
+    """Of the function, or of the class around the statement, as in `__qualname__`."""
+    line: int
+    """Where it begins, its decorators included."""
+    version: str
+    """Of its text."""
+    is_function: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Mutant:
     """A piece of a file, and what takes its place."""
 
@@ -91,14 +104,20 @@ class Mutant:
     new: str
     code: str
     """The whole line, without blanks around it."""
-    version: str
-    """Of the file."""
+    unit: "Unit"
+    """What has to change for it to be tried again."""
     statement: tuple[int, int] = (0, 0)
     """The first and the last line that are executed together with it; 0 for those that an import executes."""
 
     @property
     def key(self) -> str:
-        return f"{self.path}:{self.line}:{self.column} {self.old} -> {self.new} {self.version}"
+        place = f"{self.unit.name}:{self.line - self.unit.line}:{self.column}"
+        return f"{self.path}:{place} {self.old} -> {self.new} {self.unit.version}"
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether it is in a function, whose code can be replaced: the new one may not do without `super`."""
+        return self.unit.is_function and self.statement != (0, 0) and not self.old.startswith("super()")
 
     @property
     def explanation(self) -> str:
@@ -131,7 +150,7 @@ def compiled_mutants(path: Path) -> Iterator[Mutant]:
     """All mutants of a .pyx file. Operators stand between blanks: a `<` that does not begins a cast."""
     text = path.read_text()
     lines = text.splitlines()
-    version = version_of(text)
+    unit = Unit("", 0, version_of(text))
     first = ""
     for token in tokenize.generate_tokens(iter(text.splitlines(keepends=True)).__next__):
         if token.type in LAYOUT:
@@ -150,7 +169,7 @@ def compiled_mutants(path: Path) -> Iterator[Mutant]:
             new = str(int(token.string, 0) + 1) if token.string.isalnum() else None
         if new is not None:
             code = line.strip()
-            yield Mutant(os.path.relpath(path, ROOT), row, start, token.string, new, code, version)
+            yield Mutant(os.path.relpath(path, ROOT), row, start, token.string, new, code, unit)
 
 
 def python_mutants(path: Path) -> list[Mutant]:
@@ -169,15 +188,19 @@ class _Finder(ast.NodeVisitor):
         self.text = path.read_text()
         self.found: list[Mutant] = []
         self._path = os.path.relpath(path, ROOT)
-        self._version = version_of(self.text)
         self._lines = self.text.splitlines(keepends=True)
         self._statement = (0, 0)
         self._inside = 0
+        self._names: list[str] = []
+        """Of the classes around."""
+        self._unit = Unit("", 0, "")
 
     # --- where it is -------------------------------------------------------------------------------------------------
 
     def visit(self, node: ast.AST) -> None:
-        if isinstance(node, ast.stmt) and self._inside:
+        if isinstance(node, ast.stmt) and not self._inside:
+            self._unit = self._unit_of(node)
+        elif isinstance(node, ast.stmt):
             body = getattr(node, "body", None)
             first = body[0].lineno if isinstance(body, list) and body else None
             end = node.end_lineno or node.lineno
@@ -194,7 +217,7 @@ class _Finder(ast.NodeVisitor):
         """What stands outside of the body is executed with the definition."""
         for default in (*node.args.defaults, *node.args.kw_defaults):
             if default is not None:
-                self.visit(default)
+                self.visit(default)  # of the unit of the function, and executed by the import
         self._inside += 1
         for statement in node.body:
             self.visit(statement)
@@ -204,8 +227,19 @@ class _Finder(ast.NodeVisitor):
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815  as `ast` names them
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._names.append(node.name)
         for statement in node.body:
             self.visit(statement)
+        self._names.pop()
+
+    def _unit_of(self, node: ast.stmt) -> Unit:
+        """Return what a statement outside of functions is: a function, or executed by the import."""
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        names = [*self._names, node.name] if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else self._names
+        decorators = getattr(node, "decorator_list", [])
+        line = min([node.lineno, *(it.lineno for it in decorators)])
+        text = self.text[self._offset(line, 0) : self._offset(node.end_lineno, node.end_col_offset)]
+        return Unit(".".join(names), line, version_of(text), is_function)
 
     # --- what is left alone ------------------------------------------------------------------------------------------
 
@@ -326,4 +360,4 @@ class _Finder(ast.NodeVisitor):
         line = before.count("\n") + 1
         column = offset - (before.rfind("\n") + 1)
         code = self._lines[line - 1].strip()
-        self.found.append(Mutant(self._path, line, column, old, new, code, self._version, self._statement))
+        self.found.append(Mutant(self._path, line, column, old, new, code, self._unit, self._statement))

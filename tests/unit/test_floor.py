@@ -79,6 +79,11 @@ def test_a_floor_is_passed_when_no_member_is_below_it() -> None:
     assert floor.start(cuts) == 1
 
 
+def test_one_that_has_all_slots_starts_after_the_last() -> None:
+    slots, cuts = chain(["a", "b"], Cut({it: place(0) for it in "ab"}))
+    assert Floor(cuts[-1]).start(cuts) == len(slots)
+
+
 def test_a_member_that_joined_after_the_own_place_is_read_from_its_start() -> None:
     slots, cuts = chain(["a"], Cut({"a": place(0)}))
     cuts.append(cuts[-1].advance("b", place(8)))

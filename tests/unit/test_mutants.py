@@ -1,6 +1,8 @@
 """What `make mutants` changes, and the list of what no test can notice."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,52 @@ def test_what_is_only_said_is_left_alone(tmp_path: Path) -> None:
         '    assert text is None\n    raise ValueError(f"{1 + 1} rows" if rows else "none")\n'
     )
     assert python_mutants(path) == []
+
+
+def test_what_was_tried_is_tried_again_only_if_its_own_function_has_changed(tmp_path: Path) -> None:
+    path = tmp_path / "changed.py"
+
+    def keys(before: str, after: str) -> list[str]:
+        path.write_text(f"{before}\n\ndef find(row):\n    if row > 1:\n        return row + 1\n    {after}\n")
+        return [it.key for it in python_mutants(path) if it.unit.name == "find"]
+
+    first = keys("MOST = 3", "return row")
+    assert len(first) == 4
+    assert keys("MOST = 4\nLEAST = 1", "return row") == first
+    assert not set(keys("MOST = 3", "return -row")) & set(first)
+
+
+def run(code: str) -> list[str]:
+    """Run a program of its own: it replaces functions, and waits for all of its children."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_a_function_does_what_the_mutant_does_wherever_it_was_imported() -> None:
+    assert run(
+        "from sluice.store.subscriber import _attempt\n"
+        "from tests.mutants.interpreted import ROOT, Functions, python_mutants\n"
+        "functions = Functions()\n"
+        "found = [it for it in python_mutants(ROOT / 'store/subscriber.py') if it.unit.name == '_attempt']\n"
+        "print(_attempt('token.7')[1])\n"
+        "functions.replace(next(it for it in found if it.old == '0'))\n"
+        "print(_attempt('token.7')[1], _attempt('token.x')[1])\n"
+    ) == ["7", "7 1"]
+
+
+def test_a_process_that_waits_too_long_is_ended_and_one_that_computes_is_not() -> None:
+    ended = run(
+        "import time\n"
+        "from tests.mutants.processes import run_all\n"
+        "def compute():\n"
+        "    end = time.process_time() + 0.5\n"
+        "    while time.process_time() < end:\n"
+        "        pass\n"
+        "    return 3\n"
+        "jobs = [('waits', lambda: time.sleep(60), 1.0), ('computes', compute, 1.0), ('fails', lambda: 1 // 0, 1.0)]\n"
+        "run_all(jobs, lambda what, code: print(what, code), 2)\n"
+    )
+    assert sorted(ended) == ["computes 3", "fails 77", "waits -9"]
 
 
 @pytest.mark.extended

@@ -25,7 +25,7 @@ from .allowance import UNLIMITED, Limits
 from .batch import Batch
 from .client_snapshots import ClientSnapshots
 from .clients import Clients, Counters
-from .cursor import Cursor, StoredClient, place_of
+from .cursor import Cursor, StoredClient
 from .log.log import Log
 from .moves import By, Gate, Move, Reason
 from .places import NOBODY, Places
@@ -335,23 +335,27 @@ class Cursors:
         self.track.log, self.track.unlogged, self.track.is_behind_log = log, 0, is_before_all
         self._retention.hold()
 
-    def unsubscribe(self, client_id: int, *, by: By = NOBODY, held: bool = True) -> None:
+    def unsubscribe(self, client_id: int, *, by: By = NOBODY, held: bool = True) -> Move:
         """Remove a client and its cursor; its gaps are confirmed by that. ``held`` is as for `Places.seek`.
 
-        Raises NotSubscribedError, and OwnedError for that of an output.
+        Returns the record of what it is not given any more. Raises NotSubscribedError, and OwnedError for that of an
+        output.
         """
         self.clients.find(client_id).require_free()
         self.gate.confirm(client_id)
-        self._remove(client_id, Reason.UNSUBSCRIBE, by, held=held)
+        return self._remove(client_id, Reason.UNSUBSCRIBE, by, held=held)
 
-    def _remove(self, client_id: int, reason: Reason, by: By, *, held: bool) -> None:
-        before = place_of(self.clients.find(client_id).cursor)
+    def _remove(self, client_id: int, reason: Reason, by: By, *, held: bool) -> Move:
+        status = self.status(client_id)
         held = held and not self.places.has_lost_place(client_id)
-        self.gate.jump(client_id, Move(reason, before, "", by.who, by.ms, held=held))
+        rows = status.lag.rows if status.state == InRing.shown else None  # of others more waits than the ring holds
+        move = Move(reason, status.position, "", by.who, by.ms, held=held, rows=rows)
+        self.gate.jump(client_id, move)
         self.clients.remove(client_id)
         self._retention.hold()
         if self._retention.subscribers or self.track.unlogged is not None:
             self._retention.free()
+        return move
 
     def expire(self, now: float, by: By = NOBODY) -> list[int]:
         """Remove the clients that have made no call for too long; return their ids. One that rests is on a call."""

@@ -202,14 +202,11 @@ def _last_call(client: dict[str, Any]) -> str:
 
 def unsubscribe_command(options: Any) -> int:
     """Remove a client and its cursor."""
-    remote = remote_of(options)
-    clients = remote.call("GET", "/v1/destinations", options.destination)["clients"]
-    remote.client_call(options.destination, options.client, "unsubscribe")
+    move = remote_of(options).client_call(options.destination, options.client, "unsubscribe").json()["passedOver"]
     out.print(f"client {options.client} and its cursor are gone")
-    for client in clients:
-        if client["clientId"] == options.client and client["lag"]["rows"]:
-            rows = f"{counted(client['lag']['rows'], 'row')} of what is stored"
-            out.print(Text(f"it was at {client['position']}, and had not acknowledged {rows}"))
+    if move["rows"] != 0:
+        rows = "an unknown number of rows" if move["rows"] is None else counted(move["rows"], "row")
+        out.print(Text(f"it was at {move['before'] or 'an unknown place'}, and had not acknowledged {rows}"))
     return 0
 
 
@@ -284,6 +281,8 @@ def skip_command(options: Any) -> int:
     remote = remote_of(options)
     view = remote.client_call(options.destination, options.client, "skip", {}, {"position": options.position}).json()
     out.print(Text(f"skipped: client {options.client} resumes at {view['position']}"))
+    if view["passedOver"] is not None:
+        out.print(Text(f"passed over: {view['passedOver']['text']}"))
     _retry_outputs(remote, options)
     return 0
 

@@ -238,29 +238,36 @@ class Calls(Destinations):
         move = instance.gate.last(client_id)
         return None if move is before else move
 
-    async def skip(self, destination: str, client_id: int, position: str) -> str:
+    async def skip(self, destination: str, client_id: int, position: str) -> Move | None:
         """Confirm the one transaction that a client gets next, durably; ``position`` has to lie in it.
 
-        Returns the place after it, and raises what `Places.skip` raises, and ForbiddenError.
+        Returns the record of the jump; None if it was a marker alone. Raises what `Places.skip` raises, and
+        ForbiddenError.
         """
         instance = self._admit_by_hand(destination, client_id)
+        before = instance.gate.last(client_id)
         end = instance.cursors.places.skip(client_id, parse_place(position), now=time.monotonic(), by=by_caller())
         if end != parse_place(position):  # else it was a marker alone
             instance.cursors.clients.tell_owner(client_id, _moved())
         instance.wake()
         await instance.flush()
         await self.audit(destination, "skip", client_id, before=position, after=str(end))
-        return str(end)
+        move = instance.gate.last(client_id)
+        return None if move is before else move
 
-    async def unsubscribe(self, destination: str, client_id: int) -> None:
-        """Remove a client and its cursor, durably. Raises NotSubscribedError, and OwnedError for that of an output."""
+    async def unsubscribe(self, destination: str, client_id: int) -> Move:
+        """Remove a client and its cursor, durably; return the record of what it is not given any more.
+
+        Raises NotSubscribedError, and OwnedError for that of an output.
+        """
         instance = self._admit(destination, client_id, "unsubscribe")
         held, position = not instance.has_lost_place(client_id), instance.cursors.status(client_id).position
-        instance.cursors.unsubscribe(client_id, by=by_caller(), held=held)
+        move = instance.cursors.unsubscribe(client_id, by=by_caller(), held=held)
         instance.seek_start()
         instance.wake_concerned()
         await instance.flush()
         await self.audit(destination, "unsubscribe", client_id, before=position)
+        return move
 
     def moves(self, destination: str) -> dict[int, tuple[Move, ...]]:
         """Return the jumps of each client's place, oldest first, also of clients that have left."""

@@ -20,7 +20,17 @@ from .context import Context, Ctx
 from .formats import SINGLE, STREAMED, PartsResponse, described, encode, negotiate
 from .rights import checked
 from .stream import HEARTBEAT, RangeResponse, StreamResponse, join_pieces
-from .views import ClientView, ConfirmedView, MovedView, PartsView, PartView, RangeView, SessionView
+from .views import (
+    ClientView,
+    ConfirmedView,
+    MovedView,
+    MoveView,
+    PartsView,
+    PartView,
+    RangeView,
+    RemovedView,
+    SessionView,
+)
 from .waiting import Listener
 
 LONGEST_WAIT = 3_600_000  # ms
@@ -328,11 +338,12 @@ async def subscribe(
     return _view(context, destination, client_id)
 
 
-@router.post("/unsubscribe", operation_id="unsubscribe", summary="Remove the client and its cursor", status_code=204)
-async def unsubscribe(context: Ctx, destination: Destination, client_id: ClientId) -> None:
-    """Remove the client; its cursor goes too."""
-    await context.embedded.unsubscribe(destination, client_id)
+@router.post("/unsubscribe", operation_id="unsubscribe", summary="Remove the client and its cursor")
+async def unsubscribe(context: Ctx, destination: Destination, client_id: ClientId) -> RemovedView:
+    """Remove the client; its cursor goes too. The answer says what the client is not given by that."""
+    move = await context.embedded.unsubscribe(destination, client_id)
     context.acks.notify((destination, client_id))
+    return RemovedView(passed_over=MoveView.of(client_id, move))
 
 
 @router.post("/protect", operation_id="protect", summary="Let the log keep what the client needs")
@@ -509,15 +520,15 @@ async def confirm_gaps(context: Ctx, destination: Destination, client_id: Client
 
 
 @router.post("/skip", operation_id="skip", summary="Skip a transaction")
-async def skip(context: Ctx, destination: Destination, client_id: ClientId, body: Skip) -> ClientView:
+async def skip(context: Ctx, destination: Destination, client_id: ClientId, body: Skip) -> MovedView:
     """Confirm the one transaction that the client gets next, without giving it.
 
     For what a consumer or an output cannot take. `position` has to lie in it: else nothing changes. Batches that are
     outstanding are forgotten.
     """
-    await context.embedded.skip(destination, client_id, body.position)
+    move = await context.embedded.skip(destination, client_id, body.position)
     context.acks.notify((destination, client_id))
-    return _view(context, destination, client_id)
+    return MovedView.after(_view(context, destination, client_id), move)
 
 
 @router.post("/rollback", operation_id="rollback", summary="Roll back", status_code=204)

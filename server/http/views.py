@@ -219,6 +219,12 @@ class MovedView(ClientView):
         return cls(**{name: getattr(client, name) for name in ClientView.model_fields}, passed_over=passed)
 
 
+class RemovedView(View):
+    """What became of a client that was removed."""
+
+    passed_over: MoveView = Field(description="What it has not had, and is not given any more.")
+
+
 class AuditView(View):
     """Something that was changed on somebody's behalf."""
 

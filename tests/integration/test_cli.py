@@ -430,7 +430,9 @@ def test_a_change_is_seen_acked_and_not_seen_again_after_a_restart(
         assert serving.run("seek", "shop", "1001", cursor) == f"client 1001 resumes at {cursor}\n"
         mariadb118.query(f"INSERT INTO {schema}.goods VALUES (2, 'poison')")
         serving.wait_for(lambda: serving.call("GET", client)["lag"]["rows"] == 1)
-        assert serving.run("skip", "shop", "1001", cursor).startswith("skipped: client 1001 resumes at ")
+        skipped = serving.run("skip", "shop", "1001", cursor)
+        assert skipped.startswith("skipped: client 1001 resumes at ")
+        assert f"\npassed over: 1 row from {cursor} to " in skipped
         assert serving.call("GET", client)["lag"]["rows"] == 0
         cursor = serving.call("GET", client)["position"]
         cursor = serving.call("GET", client)["position"]
@@ -555,6 +557,12 @@ def test_a_tail_whose_terminal_is_closed_unsubscribes_and_others_are_listed_and_
         assert ids() == []
         serving.call("POST", "/shop/clients/1001/subscribe")
         assert serving.run("unsubscribe", "shop", "1001") == "client 1001 and its cursor are gone\n"
+        serving.call("POST", "/shop/clients/1001/subscribe")
+        mariadb118.query(f"CREATE TABLE {schema}.goods (id INT PRIMARY KEY)")
+        mariadb118.query(f"INSERT INTO {schema}.goods VALUES (1), (2)")
+        serving.wait_for(lambda: serving.call("GET", "/shop/clients/1001")["lag"]["rows"] == 2)
+        removed = serving.run("unsubscribe", "shop", "1001")
+        assert removed.splitlines()[-1].endswith(", and had not acknowledged 2 rows")
         assert serving.run("clients", "shop") == "no client\n"
 
 

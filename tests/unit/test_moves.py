@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sluice.protocol.content import Content
-from sluice.protocol.errors import BadPositionError, GapError
+from sluice.protocol.errors import BadPositionError, GapError, GoneError
 from sluice.protocol.position import Position
 from sluice.store.batch import Batch, RangeLimits
 from sluice.store.cursor import Cursor, StoredClient
@@ -98,14 +98,18 @@ class TestWhatIsWrittenDown:
         assert (found.reason, found.rows, found.who) == (Reason.ACK, 1, ALICE.who)
 
     def test_a_client_that_leaves_is_and_where_it_comes_back(self, cursors: Cursors, stream: Stream) -> None:
-        cursors.unsubscribe(CLIENT, by=ALICE)
-        assert (only(cursors).reason, only(cursors).before, only(cursors).after) == (
-            Reason.UNSUBSCRIBE,
-            str(stream.position(3)),
-            "",
-        )
+        assert cursors.unsubscribe(CLIENT, by=ALICE) == only(cursors)
+        found = only(cursors)
+        assert (found.reason, found.rows) == (Reason.UNSUBSCRIBE, 2)
+        assert (found.before, found.after) == (str(stream.position(3)), "")
         cursors.subscribe(CLIENT, start="latest", now=NOW)
         assert (only(cursors).after, only(cursors).state) == (str(stream.end), MoveState.ASKED)
+
+    def test_rows_are_not_counted_of_a_client_that_leaves_while_more_waits_than_the_ring_holds(
+        self, cursors: Cursors
+    ) -> None:
+        cursors.fall_out(CLIENT, GoneError("its place is lost"))
+        assert cursors.unsubscribe(CLIENT, by=ALICE).rows is None
 
 
 class TestAClientThatExpired:
@@ -243,6 +247,37 @@ class TestTheRecords:
         with pytest.raises((ValueError, KeyError)):
             Move.of(data)
 
+    def test_of_earlier_versions_stand_for_one_jump(self) -> None:
+        stored = move().stored()
+        del stored["joined"]
+        assert Move.of(stored).joined == 1
+
+    def test_are_of_a_client_that_left_until_it_comes_back(self) -> None:
+        assert move(Reason.UNSUBSCRIBE, after="").has_left
+        assert not move(Reason.UNSUBSCRIBE, after="there").has_left
+        assert not move(Reason.SEEK, after="").has_left, "its place has no name yet"
+
+    def test_say_where_a_client_goes_on_once_and_only_the_last_one_does(self) -> None:
+        gate = Gate({CLIENT: [move(after="first"), move(Reason.UNSUBSCRIBE, after="")]})
+        gate.arrive(CLIENT, "here")
+        gate.arrive(CLIENT, "later")
+        assert [it.after for it in gate.moves[CLIENT]] == ["first", "here"]
+
+    def test_of_a_client_that_expired_are_no_gap_before_its_place_has_a_name(self) -> None:
+        gate = Gate({CLIENT: [move(Reason.EXPIRE, after="")]})
+        gate.arrive(CLIENT, "")
+        assert gate.moves[CLIENT][0].state is MoveState.ASKED
+
+    def test_are_waited_for_only_if_one_is_new(self) -> None:
+        gate = Gate()
+        gate.jump(CLIENT, gap())
+        assert not gate.is_stored(CLIENT)
+        gate.take_changes()
+        gate.end_store(durable=True)
+        gate.confirm(CLIENT)
+        assert gate.changed
+        assert gate.is_stored(CLIENT)
+
     def test_are_bounded_and_history_is_joined_before_gaps(self) -> None:
         gate = Gate()
         gate.jump(CLIENT, gap(before="first"))
@@ -258,17 +293,36 @@ class TestTheRecords:
         for number in range(MOST_MOVES + 1):
             gate.jump(CLIENT, gap(before=str(number), after=str(number + 1)))
             gate.tell(CLIENT, gate.untold(CLIENT)[-1:] if number == 1 else ())
+        assert len(gate.moves[CLIENT]) == MOST_MOVES
         first, *rest = gate.gaps(CLIENT)
         assert (first.before, first.after, first.joined, first.state) == ("0", "2", 2, MoveState.OPEN)
         assert len(rest) == MOST_MOVES - 1
 
+    @pytest.mark.parametrize("history", [1, 2])
+    def test_of_history_and_too_many_gaps_are_joined_as_long_as_there_are_two_of_a_kind(self, history: int) -> None:
+        gate = Gate({CLIENT: [move(before=str(number)) for number in range(history)]})
+        for _ in range(MOST_MOVES - history + 1):
+            gate.jump(CLIENT, gap())
+        joined = [it.joined for it in gate.moves[CLIENT]]
+        assert joined == ([1, 2, *[1] * (MOST_MOVES - 2)] if history == 1 else [2, *[1] * (MOST_MOVES - 1)])
+
+    def test_that_are_joined_say_what_holds_for_all_of_them(self) -> None:
+        moves = [move(held=True, rows=1), move(held=False, rows=None), *[gap()] * (MOST_MOVES - 2)]
+        gate = Gate({CLIENT: moves})
+        gate.jump(CLIENT, gap())
+        assert (gate.moves[CLIENT][0].held, gate.moves[CLIENT][0].rows) == (False, None)
+
     def test_of_clients_that_left_are_bounded_but_not_those_with_open_gaps(self) -> None:
-        gate = Gate({0: [gap(), move(Reason.EXPIRE, after="", time=0)]})
-        for client_id in range(1, MOST_LEFT + 2):
+        gate = Gate({0: [gap(), move(Reason.EXPIRE, after="", time=0)], 1: [move(after="there", time=MOST_LEFT * 2)]})
+        for client_id in range(1, MOST_LEFT + 1):
             gate.jump(client_id, move(Reason.UNSUBSCRIBE, after="", time=client_id))
+        gate.take_changes()
+        gate.end_store(durable=True)
+        gate.jump(MOST_LEFT + 1, move(Reason.UNSUBSCRIBE, after="", time=MOST_LEFT + 1))
         assert len(gate.moves) == MOST_LEFT + 1
         assert 0 in gate.moves
         assert 1 not in gate.moves
+        assert gate.is_stored(1), "nothing is given to one that has left"
         assert gate.take_changes()[1] == ()
 
     def test_have_short_texts(self) -> None:

@@ -122,7 +122,7 @@ class TestCredentials:
     async def test_a_post_of_another_origin_changes_nothing(self, api: Api) -> None:
         headers = {"Origin": "https://attacker.example"}
         assert await api.problem("POST", f"{CLIENT}/unsubscribe", 403, headers=headers) == "forbidden"
-        await api.post("unsubscribe", headers={"Origin": api.base}, status=204)
+        await api.post("unsubscribe", headers={"Origin": api.base})
 
     async def test_a_name_that_was_rebound_to_loopback_is_refused(self, api: Api) -> None:
         headers = {"Host": "attacker.example"}

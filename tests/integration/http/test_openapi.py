@@ -61,7 +61,7 @@ async def test_a_generated_client_works(tmp_path: Path, generator: str) -> None:
         "invalid": [422, "bad-parameter", True],
         "repeated": [{"id": "1"}, {"id": "1"}],
         "stream": [["data", "database"], ["batchId", "from", "to"]],
-        "unsubscribed": 204,
+        "unsubscribed": 200,
         "gone": [409, "not-subscribed", True],
     }
 

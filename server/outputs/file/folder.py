@@ -36,8 +36,8 @@ _FILE: Final = re.compile(r"(\d{10,18})-(\d{1,18})(\..+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """The part of a file: what of it counts."""
+class PartFile:
+    """A file that is being written, and what of it counts."""
 
     number: int
     epoch: int
@@ -71,7 +71,7 @@ class Record:
     output: str
     """Whose folder it is: ``destination/output``."""
     kept: Kept
-    part: Part
+    part: PartFile
 
     def __str__(self) -> str:
         return json.dumps({"output": self.output, "kept": str(self.kept), "part": asdict(self.part)})
@@ -81,7 +81,7 @@ class Record:
         """Read the text form. Raises ValueError for anything else."""
         try:
             found = json.loads(text)
-            part = Part(**found["part"])
+            part = PartFile(**found["part"])
             if part.form not in FORMS or part.size < 0 or part.number < 1:
                 raise ValueError(f"no part of a file: {part}")
             return cls(str(found["output"]), Kept.parse(found["kept"]), part)
@@ -111,7 +111,7 @@ class Folder:
         self._record: Record | None = None
 
     @property
-    def part(self) -> Part:
+    def part(self) -> PartFile:
         """The part that grows."""
         assert self._record is not None
         return self._record.part
@@ -139,7 +139,7 @@ class Folder:
         self.close()
         self._epoch = kept.epoch
         self._record = None
-        part = Part(self._newest() + 1, kept.epoch, form)
+        part = PartFile(self._newest() + 1, kept.epoch, form)
         if record is not None:
             part = self._take_over(record, kept.epoch)
         else:
@@ -193,7 +193,7 @@ class Folder:
                 part.size,
             )
             self._storage.replace(f"{part.stem}{SUFFIX}", str(index))
-        self._keep(record.kept, Part(part.number + bool(part.size), self._epoch, form))
+        self._keep(record.kept, PartFile(part.number + bool(part.size), self._epoch, form))
         if part.stem != self.part.stem:
             self._storage.remove(_part(part))
 
@@ -227,11 +227,11 @@ class Folder:
         if found not in ("", self._output):
             raise RejectedError(_is_of(self.path, found))
 
-    def _take_over(self, record: Record, epoch: int) -> Part:
+    def _take_over(self, record: Record, epoch: int) -> PartFile:
         """Return the part of the former owner as ours: a copy of the bytes that count."""
         part = record.part
         if f"{part.stem}{SUFFIX}" in self._storage.names():  # it was made whole, and the next one was not begun
-            return Part(part.number + 1, epoch, part.form)
+            return PartFile(part.number + 1, epoch, part.form)
         if part.epoch == epoch:
             return part
         own = replace(part, epoch=epoch)
@@ -247,7 +247,7 @@ class Folder:
         if newest > self._epoch:
             raise DeliveryError(f"{self.path} was taken over in epoch {newest}, and this server is in {self._epoch}")
 
-    def _keep(self, kept: Kept, part: Part) -> None:
+    def _keep(self, kept: Kept, part: PartFile) -> None:
         record = Record(self._output, kept, part)
         self._storage.replace(_place(self._epoch), str(record))
         self._record = record
@@ -276,7 +276,7 @@ def _place(epoch: int) -> str:
     return f"{STATE}/place-{epoch}"
 
 
-def _part(part: Part) -> str:
+def _part(part: PartFile) -> str:
     return f"{STATE}/{part.stem}.part"
 
 

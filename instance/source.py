@@ -144,6 +144,12 @@ class Parser(Feed, Protocol):
         Any thread may ask, and may have to wait. Raises SourceError.
         """
 
+    def distances(self, places: Sequence[Position], to: Position) -> Sequence[int | None]:
+        """Ask the source how many bytes of its binlog lie between each of these places and a later one.
+
+        None if it does not say. Any thread may ask, and may have to wait. Raises SourceError.
+        """
+
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """Begin at the first of these places that the source has, at once, unless it has begun."""
 

@@ -41,6 +41,15 @@ def holders(destination: DestinationStatus) -> str:
     return f"client {', '.join(map(str, holding))}" if holding else "a client of another view or its main destination"
 
 
+def unread(destination: DestinationStatus, client: ClientStatus) -> str:
+    """Say how much waits in the log or at the source for a client that is behind the ring; empty if it is unknown."""
+    backlog = destination.backlogs.get(client.client_id) if client.state == "catching-up" else None
+    if backlog is None:
+        return ""
+    place = "of the log" if backlog.where == "log" else "of the source's binlog"
+    return f"Before the ring, at most {backlog.bytes} bytes {place} wait, of all tables"
+
+
 def _limit(client: ClientStatus, now: float) -> str:
     """Say which limit of a client lets nothing through for now; empty if none."""
     allowance = client.allowance
@@ -66,10 +75,11 @@ def explain(destination: DestinationStatus, client: ClientStatus, now: float | N
             Stage.SOURCE, f"the source is not read, the destination is in state {destination.state}{reason}"
         )
     if client.state == "catching-up" and not client.given.entries:
+        trouble = f". They cannot be read for now: {client.error}" if client.error else ""
         return Explanation(
             Stage.PARSER,
-            "the client was behind the ring: a reader of the log or the source catches up from its cursor; changes that"
-            f" wait there are not counted{f'. They cannot be read for now: {client.error}' if client.error else ''}",
+            "the client was behind the ring: a reader of the log or the source catches up from its cursor."
+            f" {unread(destination, client) or 'It is not known yet how many changes wait there'}{trouble}",
         )
     if client.state == "ahead":
         return Explanation(Stage.PARSER, "the parser has not reached the client's cursor yet")
@@ -81,7 +91,8 @@ def explain(destination: DestinationStatus, client: ClientStatus, now: float | N
     if client.given.entries:
         given = f"{counted(len(client.marks), 'batch', 'batches')} with {counted(client.given.rows, 'row')}"
         later = f"{'at least ' if client.state == 'catching-up' else ''}{counted(client.waiting.rows, 'row')}"
-        return Explanation(Stage.CLIENT, f"{given} given and not acked, {later} waiting after")
+        more = f". {text}" if (text := unread(destination, client)) else ""
+        return Explanation(Stage.CLIENT, f"{given} given and not acked, {later} waiting after{more}")
     if client.waiting.entries and (limit := _limit(client, now)):
         return Explanation(Stage.CLIENT, f"{limit}; {counted(client.waiting.rows, 'row')} waiting")
     if client.waiting.entries:

@@ -82,6 +82,11 @@ CLIENT = {
     "client_lag_bytes": ("Bytes of entries, by stage: given and not acked, or waiting", "client", "stage"),
     "client_lag_rows": ("Rows, by stage: given and not acked, or waiting", "client", "stage"),
     "client_lag_transactions": ("Transactions, by stage: given and not acked, or waiting", "client", "stage"),
+    "client_backlog_bytes": (
+        "Bytes between a client that is behind the ring and the ring, in the log or in the source's binlog",
+        "client",
+        "where",
+    ),
     "client_purge_seconds": (
         "Seconds until the source or the log may delete what is at the cursor, if that is soon; 0: any time",
         "client",
@@ -385,6 +390,8 @@ class DestinationCollector(Collector):
                 yield "client_lag_bytes", amount.bytes, label, stage
                 yield "client_lag_rows", amount.rows, label, stage
                 yield "client_lag_transactions", amount.transactions, label, stage
+            if client.state == "catching-up" and (backlog := status.backlogs.get(client.client_id)):
+                yield "client_backlog_bytes", backlog.bytes, label, backlog.where
             if threat := status.threats.get(client.client_id):
                 yield "client_purge_seconds", max(0.0, threat.at - now), label
             if client.allowance.max_rate:

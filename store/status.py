@@ -52,7 +52,7 @@ class ClientStatus:
     """The batches that it was given and has not confirmed."""
     waiting: Lag
     """What is stored for it and not given yet. Of a client that catches up that is what its reader has read, and what
-    the ring holds; what is between, in the log or at the source, is not counted."""
+    the ring holds; what is between, in the log or at the source, is measured elsewhere, in bytes."""
     last_active: float
     """When its last call came, on the clock of the calls (seconds of `time.monotonic`)."""
     called: bool

@@ -446,6 +446,13 @@ class Subscriber:
             self.client_id, self.filter, self.cursor, *more, self.where, *owners, self.moved, self.limits, used
         )
 
+    @property
+    def unread(self) -> Position | None:
+        """From where on what comes is to be read for it, up to the destination's ring; None if that holds all."""
+        if isinstance(self.state, CatchingUp):
+            return self.state.track.end
+        return self.state.resume.position if isinstance(self.state, Behind | Starting) else None
+
     def _after_readers(self, stream: Stream) -> Lag:
         """Return how much the destination's ring holds of what comes after what its reader has read so far.
 

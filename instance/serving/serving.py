@@ -48,6 +48,7 @@ from ..sink.patterns import TooLargeError
 from ..source import LOST, Feed, Parser, ParserFactory
 from ..status import ParserStatus, SourceStatus
 from ..zones import is_utc
+from .backlog import Backlog, BacklogWatch
 from .catchup import CatchUp
 from .log import LogReader
 from .purges import PurgeWatch, Threat
@@ -128,13 +129,14 @@ class Serving(ABC):
         self._parser: Parser | None = None
         self._periodic: list[asyncio.Task[None]] = []
         self._purges: PurgeWatch | None = None
+        self._backlogs: BacklogWatch | None = None
         self.gate = Gate()
         """The jumps of its clients."""
         self.snapshot_turns = asyncio.Semaphore(config.snapshot_readers)
         """Views share them."""
         self._snapshots: SnapshotTasks | None = None
         self._writing: set[asyncio.Task[None]] = set()
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
         self._stored: Sequence[StoredClient] = ()
         self._adopted: set[int] = set()
         """The clients with which it begins next, and the rows that they are to be given late."""
@@ -189,11 +191,15 @@ class Serving(ABC):
 
     def follow(self, parser: Parser) -> None:
         """Serve the clients with what another parser reads into the same ring."""
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in self._watching:
+            task.cancel()
         self._parser = parser
-        self._purges = PurgeWatch(self.config.destination, self.cursors.clients, parser)
-        self._watching = asyncio.create_task(self._purges.run(), name=f"watch purges of {self.config.destination}")
+        name, clients = self.config.destination, self.cursors.clients
+        self._purges, self._backlogs = PurgeWatch(name, clients, parser), BacklogWatch(name, clients, parser)
+        self._watching = [
+            asyncio.create_task(self._purges.run(), name=f"watch purges of {name}"),
+            asyncio.create_task(self._backlogs.run(), name=f"measure what waits for clients of {name}"),
+        ]
         taken, reader = self.cursors.snapshots, parser.table_reader
         self._snapshots = SnapshotTasks(self.config, taken, reader, self.wake, self.snapshot_turns)
         self._snapshots.tend()
@@ -205,8 +211,8 @@ class Serving(ABC):
 
     async def rest(self) -> None:
         """Ask nothing of the source any more for the clients, until `follow`."""
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in self._watching:
+            task.cancel()
         snapshots, self._snapshots = self._snapshots, None
         if snapshots is not None:
             await snapshots.close()
@@ -216,9 +222,8 @@ class Serving(ABC):
         """Serve no longer, from here on."""
         self._parser = None
         self._set_state(state, "")
-        for task in (*self._periodic, self._watching):
-            if task is not None:
-                task.cancel()
+        for task in (*self._periodic, *self._watching):
+            task.cancel()
 
     async def settle(self) -> None:
         """Store the cursors as they are when nothing is served any more. Raises as `flush`; then no write goes on."""
@@ -564,6 +569,11 @@ class Serving(ABC):
     def threats(self) -> Mapping[int, Threat]:
         """The clients that source or log are about to leave behind."""
         return self._purges.threats if self._purges is not None else {}
+
+    @property
+    def backlogs(self) -> Mapping[int, Backlog]:
+        """What waits in the log or at the source for clients that are behind the ring, as far as it was measured."""
+        return self._backlogs.found if self._backlogs is not None else {}
 
     @property
     def log_start(self) -> Cursor | None:

@@ -26,6 +26,11 @@ class UnaskedParser(ParserThread):
         """See `sluice.instance.source.Parser.expiries`: the source does not say."""
         return [None] * len(places)
 
+    def distances(self, places: Sequence[Position], to: Position) -> list[int | None]:
+        """See `sluice.instance.source.Parser.distances`: the source does not say."""
+        del to
+        return [None] * len(places)
+
     def prove(self, place: Cursor, sample: bytes) -> Proof:
         """See `sluice.instance.source.Parser.prove`. Raises SourceChangedError."""
         del sample

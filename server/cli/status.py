@@ -81,7 +81,7 @@ def _lag(destination: dict[str, Any]) -> float:
 
 
 def _catches_up(client: dict[str, Any]) -> bool:
-    """Whether changes wait for a client in the log or at the source, where they are not counted."""
+    """Whether changes wait for a client in the log or at the source, of which only the bytes are known."""
     return bool(client["state"] == "catching-up")
 
 

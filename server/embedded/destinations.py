@@ -15,6 +15,7 @@ from ...instance.config import InstanceConfig
 from ...instance.meta.base import MetaStore
 from ...instance.meta.memory import MemoryMetaStore
 from ...instance.quarantine import late_rows
+from ...instance.serving.backlog import Backlog
 from ...instance.serving.instance import Instance
 from ...instance.serving.purges import Threat
 from ...instance.serving.tail import Followed, Tail
@@ -81,6 +82,8 @@ class DestinationStatus:
     """Among several servers the address of the one that has it; empty when none has it, or there are no others."""
     threats: Mapping[int, Threat] = field(default_factory=dict)
     """The clients that source or log are about to leave behind."""
+    backlogs: Mapping[int, Backlog] = field(default_factory=dict)
+    """What waits in the log or at the source for clients that are behind the ring, as far as it was measured."""
     log: Extent | None = None
     """What the log on disk holds; None without one."""
     held: str = ""
@@ -462,6 +465,7 @@ class Destinations:
             time_zone=instance.config.time_zone or local_time_zone(),
             active=cluster.active(main) if cluster is not None else "",
             threats=instance.threats,
+            backlogs=instance.backlogs,
             log=instance.log_extent if tail is None else tail.log_extent,
             held=self._held(main),
             outputs=self.companions.status(destination),

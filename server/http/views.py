@@ -3,7 +3,7 @@
 import time
 from dataclasses import asdict
 from datetime import datetime
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -43,12 +43,23 @@ class AmountView(View):
         return made
 
 
+class BacklogView(View):
+    """What a client has not come to, and the ring does not hold. It was measured in the last ten seconds."""
+
+    bytes: int = Field(description="At most, of all tables.")
+    where: Literal["log", "source"] = Field(description="Whose bytes they are: the log's, or the source's binlog's.")
+
+
 class LagView(AmountView):
-    """What is not acked, and why. The amounts are of what is stored."""
+    """What is not acked, and why. The amounts are of what is stored in memory; `backlog` is the rest."""
 
     seconds: float = Field(description="Age of the oldest change that is not acked, stored or not; 0 when all are.")
     given: AmountView = Field(description="The part that the client was given and has not acked.")
     waiting: AmountView = Field(description="The part that it was not given yet.")
+    backlog: BacklogView | None = Field(
+        description="What waits for a client that is behind the ring, in the log or at the source; null for others, and"
+        " before it is known."
+    )
     stage: Stage = Field(description="What holds the changes up: `source`, `parser`, `ring`, `client`, or `none`.")
     explanation: str = Field(description="Why.")
 
@@ -96,6 +107,7 @@ class ClientView(View):
     def of(cls, destination: DestinationStatus, status: ClientStatus) -> Self:
         """Make the view of a client, as of now."""
         explanation = lag.explain(destination, status)
+        backlog = destination.backlogs.get(status.client_id) if status.state == "catching-up" else None
         return cls(
             client_id=status.client_id,
             filter=status.filter,
@@ -124,6 +136,7 @@ class ClientView(View):
                 seconds=max(lag.age(status.lag, time.time()), destination.parser.behind or 0.0),  # noqa: TID251  shown
                 given=AmountView.of(status.given),
                 waiting=AmountView.of(status.waiting),
+                backlog=None if backlog is None else BacklogView.model_validate(backlog),
                 stage=explanation.stage,
                 explanation=explanation.text,
             ),

@@ -17,7 +17,7 @@ import os
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -418,6 +418,26 @@ class Log:
                 if after is not None:
                     return further(place, Cursor.at(after, self.executed_at(after)))
         return further(place, starts[later]) if later < len(starts) else None
+
+    def distances(self, places: Mapping[int, Position], to: Position) -> dict[int, int]:
+        """Return for the places that it holds how many of its bytes come up to another one, or up to its end.
+
+        Whole blocks count, so there may be less. Raises OSError.
+        """
+        with self._changed:
+            files, last = list(self._files), self._file_of(to)
+            found = {it: file for it, place in places.items() if (file := self._file_of(place)) is not None}
+        if not found:
+            return {}
+        starts = itertools.accumulate((it.size for it in files[:-1]), initial=0)
+        begins = {it.number: start for it, start in zip(files, starts, strict=True)}
+        needed = {it.number: it for it in (*found.values(), *([last] if last is not None else []))}
+        lines = {number: it.index.read_bytes().splitlines() for number, it in needed.items()}
+        end = sum(it.size for it in files)
+        if last is not None:
+            end = begins[last.number] + _before(lines[last.number], to, last)
+        offsets = {it: begins[file.number] + _after(lines[file.number], places[it], file) for it, file in found.items()}
+        return {it: max(0, end - offset) for it, offset in offsets.items()}
 
     def expiries(self, places: Mapping[int, Position]) -> dict[int, tuple[float, float] | None]:
         """Return for the places that it holds when its limits will let go of what follows them.
@@ -966,6 +986,22 @@ def _search(fd: int, file: File, lines: list[bytes], position: Position) -> tupl
         if words.from_.precedes(position):
             return offset, words
     return file.first, _words_at(fd, file.first, file)
+
+
+def _after(lines: Sequence[bytes], place: Position, file: File) -> int:
+    """Return the offset of the block of a file that has what follows a place, by the lines of the index."""
+    with contextlib.suppress(SourceChangedError, ValueError, IndexError):  # the last line may be half written
+        found = bisect_left(lines, True, key=lambda line: not parse_place(line.split()[3].decode()).precedes(place))
+        return int(lines[found].split()[0]) if found < len(lines) else file.size
+    return file.first
+
+
+def _before(lines: Sequence[bytes], place: Position, file: File) -> int:
+    """Return the offset after the block of a file that has what comes before a place, by the lines of the index."""
+    with contextlib.suppress(SourceChangedError, ValueError, IndexError):
+        found = bisect_left(lines, True, key=lambda line: place.precedes(_from(line)))
+        return sum(map(int, lines[found - 1].split()[:2])) if found else file.first
+    return file.size
 
 
 def _words_at(fd: int, offset: int, file: File) -> Words:

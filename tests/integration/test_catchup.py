@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from sluice.instance.serving import backlog
 from sluice.protocol.canal.flat import flat_json
 from sluice.protocol.canal.rows import decode_rows
 from sluice.protocol.content import Content
 from sluice.protocol.errors import BadPositionError, PurgedError, SourceChangedError, SourceError, UnknownBatchError
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
+from sluice.server.lag import explain
 from sluice.store.cursor import Cursor
 from tests.conftest import Database
 from tests.faults.harness import USUAL
@@ -156,6 +158,30 @@ async def test_new_client_may_start_before_the_ring(source: Server, schema: str,
         assert server.instances[NAME].catch_up.count == 0
         fill(source, schema, 21, 21)
         assert await next_ids(server, 2) == [21]
+
+
+@pytest.mark.parametrize("store", ["memory", "mixed"])
+async def test_what_waits_for_a_client_behind_the_ring_is_measured(
+    source: Server, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    monkeypatch.setattr(backlog, "PERIOD", 0.05)
+    options = {"store": store, "store_min_free": 0, "memory_buffer_size": 64}
+    async with embedded(config(source, tmp_path, filter_regex=rf"{schema}\..*", **options)) as server:
+        start = await subscribed(server)
+        fill(source, schema, 1, 20)
+        source.query("FLUSH BINARY LOGS")
+        fill(source, schema, 21, 40)
+        await acked(server, CLIENT, 40)
+        assert server.destination_status(NAME).backlogs == {}
+        await server.subscribe(NAME, 2, start=start)
+        await soon(lambda: server.destination_status(NAME).backlogs)
+        (found,) = server.destination_status(NAME).backlogs.values()
+        assert found.where == ("source" if store == "memory" else "log")
+        assert 20 * 100 < found.bytes < 40 * 1000, "what lies in both files, but for what the ring has"
+        text = explain(server.destination_status(NAME), server.status(NAME, 2)).text
+        assert f"at most {found.bytes} bytes of the" in text
+        await acked(server, 2, 40)
+        await soon(lambda: all(it.bytes < found.bytes for it in server.destination_status(NAME).backlogs.values()))
 
 
 @pytest.mark.parametrize("content", [pytest.param(Content.CHANGES, marks=pytest.mark.extended), Content.ROWS])

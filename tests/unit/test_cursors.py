@@ -887,14 +887,20 @@ def test_what_the_ring_holds_waits_for_a_client_that_catches_up_too() -> None:
         status = cursors.status(1)
         return status.state, status.waiting.rows, status.waiting.transactions
 
+    def unread() -> Position | None:
+        return cursors.clients.subscribers[1].unread
+
     assert waiting() == ("catching-up", 2, 1)
+    assert unread() == stream.position(3), "from its place on"
     cursors.readers.start(1, Track(reader.ring))
     assert waiting() == ("catching-up", 2, 1), "its reader has not begun"
+    assert unread() == stream.position(3)
     for row in (b"zero", b"one"):
         reader.transaction(row)
     reader.put()
     cursors.advance(NOW)
     assert waiting() == ("catching-up", 3, 2)
+    assert unread() == reader.end, "what its reader has read is counted"
     reader.transaction(b"two")
     reader.transaction(b"three", b"four")
     reader.put()
@@ -903,6 +909,7 @@ def test_what_the_ring_holds_waits_for_a_client_that_catches_up_too() -> None:
     confirm(cursors, 1)
     cursors.advance(NOW)
     assert waiting() == ("attached", 0, 0)
+    assert unread() is None
     assert cursors.status(2).waiting.rows == 2
 
 

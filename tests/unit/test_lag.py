@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sluice.instance.serving.backlog import Backlog
 from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.instance.sources.mysql.parser import Parser
 from sluice.instance.status import ParserStatus
@@ -108,6 +109,19 @@ def test_batches_that_are_not_acked_are_the_clients() -> None:
     found = explain(destination(), client(marks=[5, 6], given=AMOUNT, waiting=AMOUNT), NOW)
     assert found.stage == Stage.CLIENT
     assert found.text == "2 batches with 7 rows given and not acked, 7 rows waiting after"
+
+
+def test_what_waits_before_the_ring_is_named_in_bytes_as_soon_as_it_is_known() -> None:
+    behind = client(state="catching-up", waiting=AMOUNT)
+    assert explain(destination(behind), behind, NOW).text.endswith("It is not known yet how many changes wait there")
+    for backlog, place in ((Backlog(512, "log"), "of the log"), (Backlog(512, "source"), "of the source's binlog")):
+        measured = destination(behind, backlogs={1001: backlog})
+        expected = f"Before the ring, at most 512 bytes {place} wait, of all tables"
+        assert explain(measured, behind, NOW).text.endswith(expected)
+        given = client(state="catching-up", marks=[5], given=AMOUNT, waiting=AMOUNT)
+        assert explain(measured, given, NOW).text.endswith(f"at least 7 rows waiting after. {expected}")
+        joined = client(waiting=AMOUNT)
+        assert "before the ring" not in explain(measured, joined, NOW).text.lower()
 
 
 def test_changes_that_are_not_asked_for_are_the_lag_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -500,6 +500,25 @@ def test_the_oldest_files_go_and_the_last_one_stays(source: Source, folder: Path
         assert len(log.extent.files) == 1
 
 
+def test_it_says_how_many_bytes_it_has_between_two_places(source: Source, folder: Path) -> None:
+    with opened(folder, file_size=1000) as log:
+        assert log.distances({1: source.place(1)}, source.place(1)) == {}, "it is empty"
+        log.begin(source.place(1), None, SHAPE)
+        source.put(30)
+        log.append(source.pieces())
+        assert len(log.extent.files) > 2
+        places = {number: source.place(number) for number in range(1, 32)}
+        sizes = list(log.distances(places, source.place(31)).values())
+        assert len(sizes) == 31
+        assert sizes[-1] == 0
+        assert all(size > later for size, later in itertools.pairwise(sizes)), "a transaction is a block here"
+        assert log.extent.bytes - 1000 < sizes[0] < log.extent.bytes, "but for the head of the first file"
+        assert set(log.distances(places, source.place(1)).values()) == {0}
+        elsewhere = Position("other", "bin.000001", 7, 4, 0)
+        assert log.distances({7: elsewhere}, source.place(31)) == {}
+        assert list(log.distances(places, elsewhere).values()) == sizes, "the ring goes on after its end"
+
+
 def test_files_that_are_too_old_go(source: Source, folder: Path) -> None:
     with opened(folder, file_size=1000) as log:
         log.begin(source.place(1), None, SHAPE)

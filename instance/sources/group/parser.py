@@ -211,6 +211,19 @@ class GroupParser(ParserThread):
                     found[i] = expiry
         return found
 
+    def distances(self, places: Sequence[Position], to: Position) -> list[int | None]:
+        """See `sluice.instance.source.Parser.distances`: that of a cut is the sum over all members."""
+        found: list[int | None] = [0] * len(places)
+        ends = to.places if isinstance(to, Cut) else {}
+        for name, parser in self._parsers().items():
+            cuts = {i: it.places[name] for i, it in enumerate(places) if isinstance(it, Cut) and name in it.places}
+            if name not in ends:
+                continue
+            for i, size in zip(cuts, parser.distances(list(cuts.values()), ends[name]), strict=True):
+                before = found[i]
+                found[i] = None if before is None or size is None else before + size
+        return found
+
     def prove(self, place: Cursor, sample: bytes) -> Proof:
         """See `sluice.instance.source.Parser.prove`."""
         del sample

@@ -226,6 +226,11 @@ class BinlogParser(ParserThread, Generic[Configured, Opened]):
         with self._binlog() as binlog:
             return self._finder(binlog).expiries(places)
 
+    def distances(self, places: Sequence[Position], to: Position) -> list[int | None]:
+        """See `sluice.instance.source.Parser.distances`."""
+        with self._binlog() as binlog:
+            return self._finder(binlog).distances(places, to)
+
     def prove(self, place: Cursor, sample: bytes) -> Proof:
         """See `sluice.instance.source.Parser.prove`."""
         del sample

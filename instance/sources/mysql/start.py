@@ -1,5 +1,6 @@
 """Where a destination begins to read: a saved cursor, else where the configuration says, else the current end."""
 
+import itertools
 import logging
 import re
 import struct
@@ -187,6 +188,19 @@ class PlaceFinder(ABC):
         """Begin a dump that ends where the binlog ends now."""
 
     # --- what is the same for all
+
+    def distances(self, places: Sequence[Position], to: Position) -> list[int | None]:
+        """See `sluice.instance.source.Parser.distances`."""
+        files = self._binlog.binlog_files()
+        starts = itertools.accumulate((size for _, size in files[:-1]), initial=0)
+        begins = {name: start for (name, _), start in zip(files, starts, strict=True)}
+        if to.source != self._facts.source or to.file not in begins:
+            return [None] * len(places)
+        end = begins[to.file] + to.begin
+        return [
+            max(0, end - begins[it.file] - it.begin) if it.is_comparable(to) and it.file in begins else None
+            for it in places
+        ]
 
     def find(self, saved: Cursor | None) -> Start:
         """Find the start for a saved cursor; without one the configuration decides."""

@@ -99,6 +99,11 @@ class Source:
         """Nothing is purged."""
         return [None] * len(places)
 
+    def distances(self, places: Sequence[Position], to: Position) -> list[int | None]:
+        """Nothing is known."""
+        del to
+        return [None] * len(places)
+
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """It has begun."""
 

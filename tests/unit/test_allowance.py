@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.protocol.errors import QuotaExceededError
-from sluice.store.allowance import DAY, UNLIMITED, Allowance, Limits
+from sluice.store.allowance import DAY, LARGEST, UNLIMITED, Allowance, Limits, parse_limit, parse_used
 from tests.effort import times
 
 NOON = 20_000 * DAY + DAY / 2
@@ -119,3 +119,42 @@ def test_of_a_quota_only_the_last_batch_goes_beyond(quota: int, sizes: list[int]
         limited.charge(size, NOON)
         total += size
     assert limited.status().used_on(math.nextafter(NOON, math.inf)) == total
+
+
+@pytest.mark.parametrize(("max_rate", "quota"), [(0, 0), (10, 0), (0, 10)])
+def test_one_without_a_rate_and_a_quota_is_never_asked(max_rate: int, quota: int) -> None:
+    assert not Allowance().is_limited
+    assert allowance(max_rate, quota).is_limited == bool(max_rate or quota)
+
+
+def test_what_was_given_is_stored_only_if_a_quota_counts_it() -> None:
+    unlimited, limited = allowance(), allowance(quota=10)
+    assert limited.stored() == ""
+    assert not unlimited.charge(3, NOON)
+    assert limited.charge(3, NOON)
+    assert unlimited.stored() == ""
+    assert limited.stored() == "20000:3"
+    limited.limit(Limits(), UNLIMITED)
+    assert limited.stored() == "", "there is no quota any more"
+    assert allowance(quota=10).status().used == 0
+
+
+def test_its_status_says_until_when_nothing_is_given() -> None:
+    limited = allowance(1000)
+    limited.allowed(100.0)
+    limited.charge(5000, NOON)
+    assert limited.status().until == pytest.approx(104.1)
+
+
+def test_the_lowest_rate_gives_a_byte() -> None:
+    assert allowance(1).allowed(0.0) == 1
+
+
+def test_a_limit_and_what_was_used_have_bounds() -> None:
+    assert parse_limit(str(LARGEST)) == LARGEST
+    assert parse_used(f"20000:{'9' * 19}")
+    for text in (str(LARGEST + 1), "-1", "1.5", ""):
+        with pytest.raises(ValueError, match="not a number of bytes"):
+            parse_limit(text)
+    with pytest.raises(ValueError, match="not what a client has used"):
+        parse_used(f"20000:{'9' * 20}")

@@ -1,8 +1,9 @@
 """Ranges: parts of the stream that a client is told of, reads by their positions, and confirms."""
 
+from ..protocol.cut import parse_place
 from ..protocol.errors import GapError, SnapshotRunningError
 from ..protocol.position import Position
-from .batch import UNMARKED, Batch, Part, Range, RangeLimits
+from .batch import UNMARKED, Batch, Part, Range, RangeLimits, join_parts
 from .clients import Clients
 from .reading import Mark
 from .ring import Flag
@@ -60,17 +61,21 @@ class Ranges:
         if served is None or start is None:
             return Range(-1, str(after), str(after), 0, 0, 0, partial=False, reached=False) if final else None
         reading, ring = served.reading, served.track.ring
-        stop = None if limits.until is None else subscriber.locate(limits.until)
+        stop = None if limits.until is None else subscriber.locate(limits.until, ends=True)
         inside = ring.waiting or stop is not None
         stop = max(start, served.end if stop is None else min(stop, served.end))
         if start < reading.ack < stop:
             stop, inside = reading.ack, True
         if (judged := reading.slots.reach(start, stop)) < stop:
             stop, inside = judged, reading.slots.refusal(judged) is not None
+        # In a merged stream a range has no slot that its client has, and leaves out none of the others: it ends at the
+        # first cut that has all before ``until``.
+        first, last = next(served.track.spans(start, stop, after), (stop, stop))
+        start, stop, inside = first, last, inside or last < stop
         chosen = reading.chosen()
         end, entries = ring.cut(start, stop, max_rows=limits.rows, max_bytes=limits.bytes, inside=inside, **chosen)
-        to = max(after, served.track.position_before(end) or after)
-        reached = limits.until is not None and to >= limits.until
+        to = after.join(served.track.position_before(end) or after)
+        reached = limits.until is not None and limits.until.precedes(to)
         if not entries:
             if not (final or reached):
                 return None
@@ -89,7 +94,7 @@ class Ranges:
         )
         if is_new:
             reading.marks = {mark.batch_id: mark for mark in reading.marks.values() if mark.stop <= start}
-            reading.marks[found.batch_id] = Mark(found.batch_id, start, end, collected.last, range=found, limits=limits)
+            reading.marks[found.batch_id] = Mark(found.batch_id, start, end, collected.last, to, found, limits)
             reading.get = end
             subscriber.given = True
             self._clients.resting.rouse(client_id)
@@ -102,9 +107,12 @@ class Ranges:
         """
         place = None  # up to which it is, if it begins in one of them
         for mark in self._clients.find(client_id).marks.values():  # in the order of the stream
-            if (it := mark.range) is not None and Position.parse(it.from_) <= (place or from_) <= Position.parse(it.to):
-                place = Position.parse(it.to)
-        return place is not None and place >= to
+            if (it := mark.range) is None:
+                continue
+            begin, end = parse_place(it.from_), parse_place(it.to)
+            if begin.precedes(place or from_) and (place or from_).precedes(end):
+                place = end
+        return place is not None and to.precedes(place)
 
     def read(self, client_id: int, from_: Position, to: Position, *, transactions: bool = True) -> Batch | None:
         """Read a range without a mark, for the subscriber's filter; None when the stream has not reached its end.
@@ -117,20 +125,21 @@ class Ranges:
             FilterError: the client's condition cannot be judged in it.
         """
         subscriber = self._clients.find(client_id)
-        span = subscriber.span(from_, to)
-        if span is None:
+        spans = subscriber.spans(from_, to)
+        if spans is None:
             return None
-        collected = subscriber.state.track.ring.read(*span, transactions=transactions, **subscriber.slots.chosen())
+        ring, chosen = subscriber.state.track.ring, subscriber.slots.chosen()
+        found = [ring.read(*span, transactions=transactions, **chosen) for span in spans]
         return Batch(
-            batch_id=UNMARKED if collected.entries else -1,
-            slices=collected.slices,
+            batch_id=UNMARKED if any(it.entries for it in found) else -1,
+            slices=[part for it in found for part in it.slices],
             from_=str(from_),
             to=str(to),
-            entries=collected.entries,
-            rows=collected.rows,
-            bytes=collected.bytes,
-            timestamp=collected.execute_ms,
-            positions=collected.positions,
+            entries=sum(it.entries for it in found),
+            rows=sum(it.rows for it in found),
+            bytes=sum(it.bytes for it in found),
+            timestamp=next((it.execute_ms for it in reversed(found) if it.entries), 0),
+            positions=b"".join(it.positions for it in found),
         )
 
     def split(
@@ -138,14 +147,15 @@ class Ranges:
     ) -> list[Part] | None:
         """Cut a range into at most so many parts of about equal bytes; else as `read`."""
         subscriber = self._clients.find(client_id)
-        span = subscriber.span(from_, to)
-        if span is None:
+        spans = subscriber.spans(from_, to)
+        if spans is None:
             return None
-        found = []
-        begin = str(from_)
-        cuts = subscriber.state.track.ring.split(*span, parts, transactions=transactions, **subscriber.slots.chosen())
-        for end, *sizes in cuts:
-            until = str(to) if end == span[1] else str(subscriber.state.track.position_of(end))
-            found.append(Part(begin, until, *sizes))
-            begin = until
-        return found
+        track, chosen = subscriber.state.track, subscriber.slots.chosen()
+        found, begin = list[Part](), str(from_)
+        for start, stop in spans:
+            for end, *sizes in track.ring.split(start, stop, parts, transactions=transactions, **chosen):
+                is_last = (start, stop) == spans[-1] and end == stop
+                until = str(to if is_last else from_.join(track.position_of(end)).meet(to))
+                found.append(Part(begin, until, *sizes))
+                begin = until
+        return found if len(spans) == 1 else join_parts(found, str(from_), str(to), parts)

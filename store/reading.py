@@ -12,7 +12,6 @@ from ..protocol.cut import Cut, Executed, executed_text
 from ..protocol.errors import FilterError
 from ..protocol.position import Position
 from .batch import Range, RangeLimits
-from .chain import run
 from .cursor import Cursor
 from .floor import Floor
 from .moves import Move
@@ -87,7 +86,8 @@ class Reading:
         self.floor = floor
         """What it has of the slots from ``get`` on; None if that is nothing, or no longer."""
         self._begin = sequence
-        self._durable: Position | None = None  # the place at ``durable``, of a merged stream
+        self._durable: Position | None = None  # the place at ``durable``, of a merged stream ...
+        self._delivered: Position | None = None  # ... and that of ``delivered``
         self.select(wanted)
 
     # --- what it reads -----------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class Reading:
         That is also before the next slot that it has, see `pass_floor`.
         """
         if self.floor is not None and self.get < stop:
-            is_had, end = self._run(self.floor, stop)
+            is_had, end = self.track.run(self.floor.cut, self.get, stop)
             stop = self.get if is_had else end
         return self.slots.reach(self.get, stop)
 
@@ -117,7 +117,7 @@ class Reading:
                 if self.floor.is_passed(self._cut(self.ack)):  # else it may go back, and confirms places with it
                     self.floor = None
                 return
-            is_had, end = self._run(self.floor, stop)
+            is_had, end = self.track.run(self.floor.cut, self.get, stop)
             if not is_had:
                 return
             self.get = end
@@ -126,11 +126,6 @@ class Reading:
         found = self.track.position_before(sequence)
         assert isinstance(found, Cut)  # only a merged stream has floors
         return found
-
-    def _run(self, floor: Floor, stop: int) -> tuple[bool, int]:
-        """Return whether it has the slot at ``get``, and the first one, ``stop`` at most, with which that changes."""
-        ring = self.track.ring
-        return run(ring, self.get, stop, floor.had(ring))
 
     def place(self, sequence: int) -> Position | None:
         """Return its place when it has got all slots before one; None before the stream has begun."""
@@ -174,8 +169,11 @@ class Reading:
         """Return the place up to which it was given batches; None before the stream has begun."""
         return self.place(self.get)
 
-    def locate(self, position: Position, cursor: Cursor | None) -> int | None:
+    def locate(self, position: Position, cursor: Cursor | None, *, ends: bool = False) -> int | None:
         """Return the first slot at or after a position that it holds; None when the ring is not there yet.
+
+        In a merged stream that is the first slot that is not before the position in each member, or, if something
+        ``ends`` there, the one before which all is that is.
 
         A position at or after the last entry that it was given stays valid, although the ring, and the subscriber with
         it, has moved on over what it does not want. ``cursor`` is its durable one when it began to read this ring.
@@ -186,7 +184,7 @@ class Reading:
             delivered = self.delivered_to(cursor)
             if delivered is not None and delivered.same_history(position) and delivered.precedes(position):
                 return self.ack
-        return self.track.sequence_of(position)
+        return self.track.stop_of(position) if ends else self.track.sequence_of(position)
 
     def with_acked(self, position: Position) -> Position:
         """Return a place in another order of a merged stream with all that is confirmed in this one."""
@@ -225,7 +223,7 @@ class Reading:
         for mark in reversed(delivered):
             if not mark.is_side:
                 if mark.last >= self.track.ring.first:
-                    self.delivered = self.track.ring.after(mark.last)
+                    self._note_delivered(mark.last)
                 break
         return delivered
 
@@ -238,8 +236,14 @@ class Reading:
         for mark in delivered:
             del self.marks[mark.batch_id]
         if sequence > self.ack and (last := self.track.ring.last_data(self.ack, sequence)) >= 0:
-            self.delivered = self.track.ring.after(last)
+            self._note_delivered(last)
         return delivered
+
+    def _note_delivered(self, last: int) -> None:
+        """Note the last slot of which it has an entry."""
+        self.delivered = self.track.ring.after(last)
+        if self.track.is_merged:
+            self._delivered = self.place(last + 1)
 
     def confirm(self, sequence: int) -> bool:
         """Move ``ack`` on, and the durable cursor to the last boundary before it. Return whether that has moved."""
@@ -386,7 +390,8 @@ class Reading:
         if self._durable is not None:
             self.learn_gtids()  # a member may have joined since
             merged = self.track.filled(self._durable)
-            return replace(Cursor.at(merged, executed_text(self.gtids)), restart=self.track.ring.restarts.at(merged))
+            found = Cursor.at(merged, executed_text(self.gtids), self.delivered_to(before))
+            return replace(found, restart=self.track.ring.restarts.at(merged))
         slot = self.boundary
         if slot is None:
             return before
@@ -405,8 +410,8 @@ class Reading:
 
     def delivered_to(self, before: Cursor | None) -> Position | None:
         """Return the place after the last entry that it was given and has confirmed."""
-        if self.delivered is not None and not self.track.is_merged:
-            return self.track.position(self.delivered)
+        if self.delivered is not None:
+            return self._delivered or self.track.position(self.delivered)
         return before.delivered if before is not None else None
 
     def resume(self, cursor: Cursor | None) -> Cursor | None:

@@ -263,15 +263,16 @@ class Subscriber:
         # The begin and end of a transaction without a row for it are no reason to give anything.
         return mine.lag(mine.ack, other.get) if mine.first_wanted(mine.ack, other.get).entries else NO_LAG
 
-    def locate(self, position: Position) -> int | None:
-        """Return the slot of `Reading.locate`; of one that is not served, of `Track.sequence_of`."""
+    def locate(self, position: Position, *, ends: bool = False) -> int | None:
+        """Return the slot of `Reading.locate`; of one that is not served, of `Track.sequence_of` or `Track.stop_of`."""
         served = self.served
         if served is not None:
-            return served.reading.locate(position, self._cursor)
-        return self.state.track.sequence_of(position)
+            return served.reading.locate(position, self._cursor, ends=ends)
+        track = self.state.track
+        return track.stop_of(position) if ends else track.sequence_of(position)
 
-    def span(self, from_: Position, to: Position) -> tuple[int, int] | None:
-        """Return the slots between two positions; None when the ring is not there yet.
+    def spans(self, from_: Position, to: Position) -> list[tuple[int, int]] | None:
+        """Return the slots between two positions, as `Track.spans`; None when the ring is not there yet.
 
         Raises `BadPositionError` when the range ends before it begins, `FilterError` when its condition cannot be
         judged in it, and what `locate` raises.
@@ -280,7 +281,7 @@ class Subscriber:
             raise refusal
         if not from_.precedes(to):
             raise BadPositionError(f"the range ends at {to}, before its beginning {from_}")
-        stop = self.locate(to)
+        stop = self.locate(to, ends=True)
         if stop is None:
             return None
         start = self.locate(from_)
@@ -290,7 +291,7 @@ class Subscriber:
         reached = slots.reach(start, stop)
         if reached < stop and (refusal := slots.refusal(reached)) is not None:
             raise refusal
-        return None if reached < stop else (start, stop)
+        return None if reached < stop else list(self.state.track.spans(start, stop, from_, to))
 
     @property
     def refusal(self) -> FilterError | None:

@@ -1,7 +1,7 @@
 """A ring as a part of the stream: its places have positions, and its tables pass a filter or not."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypedDict, overload
 
@@ -9,7 +9,7 @@ from ..protocol.cut import ONE, Cut, Executed, executed_text, parse_executed
 from ..protocol.errors import FilterError, GoneError, SourceChangedError
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
-from .chain import last_places
+from .chain import last_places, run
 from .cursor import Cursor
 from .floor import Floor
 from .masks import Mask
@@ -223,6 +223,43 @@ class Track:
                 f"{position} is in a file that the stream from {floor} to {end} did not pass: another history"
             )
         return start + bisect_left(range(start, stop), position, key=self.position_of)
+
+    def stop_of(self, position: Position) -> int | None:
+        """Return the first slot before which is all that comes before a position; None before the ring has come there.
+
+        In a merged stream that may be a cut of some members, and the first slot of the ring if all that was before.
+        Raises SourceChangedError, and `GoneError` in any other stream, as `sequence_of`.
+        """
+        if not self._cuts:
+            return self.sequence_of(position)
+        start, shown = self.ring.first, self.shown  # once: another thread puts meanwhile
+        if not isinstance(position, Cut):
+            raise SourceChangedError(f"{position} is of a single source, and this stream is of several")
+        if not position.precedes(self._cut_before(shown)):
+            return None
+        slots = range(start, shown)
+        return start + bisect_left(slots, True, key=lambda slot: position.precedes(self._cut_before(slot)))
+
+    def run(self, cut: Cut, start: int, stop: int) -> tuple[bool, int]:
+        """Whether a slot of a merged stream is before a cut, and the next one, ``stop`` at most, where that changes."""
+        return run(self.ring, start, stop, Floor(cut).had(self.ring))
+
+    def spans(self, start: int, stop: int, from_: Position, to: Position | None = None) -> Iterator[tuple[int, int]]:
+        """Yield those of the slots [start, stop) that come after a place, and before another one if that is given.
+
+        In a merged stream that is so for each member by itself; else it is all of them.
+        """
+        if not isinstance(from_, Cut):
+            yield start, stop
+            return
+        while start < stop:
+            is_outside, end = self.run(from_, start, stop)
+            if not is_outside and isinstance(to, Cut):
+                is_inside, end = self.run(to, start, end)
+                is_outside = not is_inside
+            if not is_outside:
+                yield start, end
+            start = end
 
     def is_beyond(self, position: Position, sequence: int) -> bool:
         """Whether a position comes after the place before a slot. Raises SourceChangedError as `sequence_of`."""

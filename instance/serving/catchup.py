@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 
 from ...protocol.cut import Before
 from ...protocol.errors import DestinationStoppedError, SluiceError, SourceError
@@ -122,8 +122,8 @@ class SharedRange:
             track = self._shared.track
             sequence = None if track is None else self.locate(track)
             if track is not None and sequence is not None:
-                ring, stop = track.ring, track.sequence_of(self.to)
-                end, stop = self._reach(sequence, ring.next if stop is None else max(stop, sequence), stop)
+                ring, stop = track.ring, track.stop_of(self.to)
+                sequence, end, stop = self._reach(track, sequence, stop)
                 read = partial(ring.read, max_bytes=CHUNK, transactions=transactions, **self._chosen())
                 found = read(sequence, end, whole=stop is not None)
                 if found.stop == sequence < end == ring.next and ring.waiting:  # a BEGIN, and no room for what follows
@@ -146,30 +146,32 @@ class SharedRange:
             track = self._shared.track
             sequence = None if track is None else self.locate(track)
             if track is not None and sequence is not None:
-                ring, stop = track.ring, track.sequence_of(self.to)
-                until, stop = self._reach(sequence, ring.next if stop is None else max(stop, sequence), stop)
+                ring, stop = track.ring, track.stop_of(self.to)
+                sequence, until, stop = self._reach(track, sequence, stop)
                 inside = stop is not None or (ring.waiting and until == ring.next) or self._is_refused(until)
                 found, entries = ring.cut(
                     sequence, until, max_rows=limits.rows, max_bytes=limits.bytes, inside=inside, **self._chosen()
                 )
-                to = track.position_before(found) or after
+                to = after.join(track.position_before(found) or after).meet(self.to)
                 if stop is None:
                     self._check(until, entries)
                 if entries:
                     read = ring.read(sequence, found, **self._chosen())
                     is_partial = not ring.slot(found - 1).flags & Flag.BOUNDARY
-                    reached = limits.until is not None and to >= limits.until
+                    reached = limits.until is not None and limits.until.precedes(to)
                     return Range(-1, str(after), str(to), read.entries, read.rows, read.bytes, is_partial, reached)
                 if stop is not None:
                     return Range(-1, str(after), str(self.to), 0, 0, 0, partial=False, reached=self.to == limits.until)
-                self._advance(track, found)
+                if found != self._sequence:
+                    self._advance(track, found)
+                    continue
             await self._more()
 
     def _advance(self, track: Track, sequence: int) -> None:
         """Say that what is before a slot was read."""
         if sequence != self._sequence:
             self._sequence = sequence
-            self.place = track.position_before(sequence) or self.place
+            self.place = self.place.join(track.position_before(sequence) or self.place).meet(self.to)
             self._shared.has_moved = True
         self._shared.heard = time.monotonic()
 
@@ -177,11 +179,16 @@ class SharedRange:
         assert self._slots is not None
         return self._slots.chosen()
 
-    def _reach(self, sequence: int, end: int, stop: int | None) -> tuple[int, int | None]:
-        """Return up to which slot a condition is judged, ``end`` at most, and ``stop``: None if that is after it."""
+    def _reach(self, track: Track, sequence: int, stop: int | None) -> tuple[int, int, int | None]:
+        """Return the next slots of the range up to ``stop``, or so far, as far as a condition is judged: [start, end).
+
+        The third is ``stop``, None if that is after ``end``.
+        """
         assert self._slots is not None
-        reached = self._slots.reach(sequence, end)
-        return reached, stop if reached == end else None
+        last = track.ring.next if stop is None else max(stop, sequence)
+        start, end = next(track.spans(sequence, last, self.place, self.to), (last, last))
+        reached = self._slots.reach(start, end)
+        return start, reached, stop if reached == last else None
 
     def _is_refused(self, sequence: int) -> bool:
         return self._slots is not None and self._slots.refusal(sequence) is not None
@@ -244,8 +251,8 @@ class SharedReader:
 
     def begin(self, start: Position | None = None) -> None:
         """Begin a turn, at the first of the ranges if no place is given."""
-        self._start = start or min(it.place for it in self.ranges)
-        self._reach = max([self._start, *(it.to for it in self.ranges)])
+        self._start = start or reduce(Position.meet, (it.place for it in self.ranges))
+        self._reach = reduce(Position.join, (it.to for it in self.ranges), self._start)
         self.has_moved = False
         self.reader = self._make(Cursor.at(self._start), self._on_change)
 
@@ -260,15 +267,15 @@ class SharedReader:
         if self.reader is None or self.reader.error is not None:
             return False
         floor = self.reader.track.floor if self.reader.ring.first > 0 else self._start
-        if floor is None or not floor.same_history(from_) or from_ < floor:
+        if floor is None or not floor.same_history(from_) or not floor.precedes(from_):
             return False
         end = self.reader.track.end
-        return from_ <= self._reach or (end is not None and end.same_history(from_) and from_ <= end)
+        return from_.precedes(self._reach) or (end is not None and end.same_history(from_) and from_.precedes(end))
 
     @contextmanager
     def open_range(self, from_: Position, to: Position, wanted: Wanted) -> Iterator[SharedRange]:
         """Read a range while the block lasts."""
-        self._reach = max(self._reach, to)
+        self._reach = self._reach.join(to)
         opened = SharedRange(self, from_, to, wanted)
         self.ranges.append(opened)
         try:

@@ -79,8 +79,8 @@ class Ranges(Destinations):
         """
         # Long: half of it says what the arguments mean.
         instance = self._admit(destination, client_id, "position", session)
-        begin = _place(after)
-        limits = RangeLimits(_place(until) if until else None, max_rows or 0, max_bytes or 0)
+        begin = parse_place(after)
+        limits = RangeLimits(parse_place(until) if until else None, max_rows or 0, max_bytes or 0)
         instance.cursors.clients.check(client_id, session)
         latest, changed = "", None
         try:
@@ -105,7 +105,7 @@ class Ranges(Destinations):
                     raise changed
             if found is not None:
                 if not limits.until and latest:
-                    found = replace(found, reached=Position.parse(found.to) >= Position.parse(latest))
+                    found = replace(found, reached=parse_place(latest).precedes(parse_place(found.to)))
                 return RangeStatus(found, latest, instance.cursors.status(client_id).acked)
             await instance.wait(min(remaining, allowance.wait(now) or math.inf))
 
@@ -157,7 +157,7 @@ class Ranges(Destinations):
             SourceError: the source cannot be read, or too many read it already.
         """
         instance = self._admit(destination, client_id, "rows")
-        begin, end = _place(from_), _place(to)
+        begin, end = parse_place(from_), parse_place(to)
         transactions = not instance.config.filter_transaction_entry
         clients = instance.cursors.clients
         is_charged = instance.cursors.ranges.is_marked(client_id, begin, end)
@@ -175,7 +175,7 @@ class Ranges(Destinations):
                 clients.hear(client_id, time.monotonic())
                 if not is_charged:
                     clients.charge(client_id, chunk.bytes, unix_time())
-                piece_end = to if opened.place >= end else str(opened.place)
+                piece_end = to if end.precedes(opened.place) else str(opened.place)
                 yield Batch(
                     batch_id=UNMARKED,
                     slices=chunk.slices,
@@ -210,7 +210,7 @@ class Ranges(Destinations):
     async def splits(self, destination: str, client_id: int, from_: str, to: str, parts: int) -> list[Part]:
         """Cut a range into at most so many parts of about equal bytes, one after the other; raises as `rows`."""
         instance = self._admit(destination, client_id, "splits")
-        begin, end = _place(from_), _place(to)
+        begin, end = parse_place(from_), parse_place(to)
         transactions = not instance.config.filter_transaction_entry
         ranges = instance.cursors.ranges
         split = functools.partial(ranges.split, client_id, begin, end, parts, transactions=transactions)
@@ -231,9 +231,9 @@ class Ranges(Destinations):
         status = instance.cursors.status(client_id)
         if not status.acked:
             raise error
-        end = Position.parse(status.acked)
+        end = parse_place(status.acked)
         if limits.until is not None:
-            end = min(end, limits.until)
+            end = end.meet(limits.until)
         async with instance.catch_up.open_range(after, end, instance.cursors.clients.wanted(client_id)) as opened:
             return await opened.range(limits)
 
@@ -268,16 +268,8 @@ class Ranges(Destinations):
             if is_full or remaining <= 0:
                 source_end = await instance.source_end()
                 instance.check_running()
-                if end > source_end:
+                if not end.precedes(source_end):
                     raise BadPositionError(f"{end} is beyond the end of the source's binlog")
                 return None
             await instance.wait(min(remaining, 1.0))
             instance.check_running()
-
-
-def _place(text: str) -> Position:
-    """Read a place that a range begins or ends at. Raises BadPositionError; also for one of a group, so far."""
-    position = parse_place(text)
-    if position.is_merged:
-        raise BadPositionError("a group has no ranges yet: get batches, and ack them")
-    return position

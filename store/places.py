@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ..protocol.cut import parse_place
+from ..protocol.cut import Cut, is_cut, parse_place
 from ..protocol.errors import BadPositionError, PurgedError, UnknownBatchError
 from ..protocol.position import Position
 from .admission import Admission
@@ -91,6 +91,10 @@ class Places:
         track = self._clients.track
         if start == "earliest" and track.catches_up:
             start = track.oldest_logged() or start
+        if isinstance(start, str) and is_cut(start):
+            start = parse_place(start)
+        if isinstance(start, Cut):  # the ring need not come by: the client has a floor
+            start = Cursor.at(start)
         if isinstance(start, Cursor):
             state = Ahead.at(track, start).resolve(track, wanted)
             if isinstance(state, Gone):
@@ -193,6 +197,8 @@ class Places:
         if found is None:
             raise BadPositionError(f"the end of the transaction at {here} is not stored yet")
         sequence, end = found
+        if isinstance(position, Cut) and isinstance(here, Cut):  # the place of an entry is that of its member
+            position = Cut({**here.transaction.places, **position.places})
         if not (here.same_history(position) and here.transaction.precedes(position) and not end.precedes(position)):
             raise BadPositionError(
                 f"client {client_id} gets next what is from {here} to {end}; {position} is not in that transaction"

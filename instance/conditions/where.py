@@ -7,9 +7,10 @@ only when its table is: see `sluice.instance.conditions.program`.
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from copy import copy
 from decimal import Decimal
-from typing import Final, Literal, NoReturn
+from typing import Final, Literal, NoReturn, Self
 
 from sqlglot import exp, parse_one, tokenize
 from sqlglot.errors import ParseError, SqlglotError
@@ -77,6 +78,12 @@ class Conditions:
                 raise FilterError(f"{table}: {error}") from None
             self._texts[key] = condition.strip()
             self.tables[schema, name] = test
+
+    def only(self, names: Collection[tuple[str, str]]) -> Self:
+        """Return those of some of its `tables`."""
+        found = copy(self)
+        found.tables = {name: it for name, it in self.tables.items() if name in names}
+        return found
 
     def of(self, schema: str, table: str) -> Test | None:
         """Return the condition of a table, if it has one."""

@@ -22,6 +22,7 @@ from ....protocol.cut import Cut, Executed, executed_at, executed_text, parse_ex
 from ....protocol.errors import (
     BadPositionError,
     ConfigError,
+    FilterError,
     NotConfiguredError,
     PurgedError,
     SluiceError,
@@ -188,9 +189,17 @@ class GroupParser(ParserThread):
         raise UnknownTableError(f"{schema}.{table}: no member has it")
 
     def check_conditions(self, conditions: "Conditions") -> None:
-        """See `sluice.instance.source.Parser.check_conditions`."""
+        """See `sluice.instance.source.Parser.check_conditions`: each member checks those of its tables."""
+        unknown = set(conditions.tables)
         for it in self._parsers().values():
-            it.check_conditions(conditions)
+            own = {name for name in conditions.tables if _has(it, *name)}
+            unknown -= own
+            if own:
+                it.check_conditions(conditions.only(own))
+        if unknown:
+            raise FilterError(
+                f"{'.'.join(min(unknown))}: no member has it. Correct the condition, or let the accounts see the table"
+            )
 
     def tables(self) -> list[tuple[str, str]]:
         """Return the tables of all members."""
@@ -657,3 +666,12 @@ class GroupParser(ParserThread):
             if (place := it.place) is not None:
                 self._reached = self._reached.advance(it.name, place)
         return True
+
+
+def _has(parser: MemberParser, schema: str, table: str) -> bool:
+    """Whether a member has a table. Raises SourceError."""
+    try:
+        parser.columns(schema, table)
+    except UnknownTableError:
+        return False
+    return True

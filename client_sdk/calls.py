@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Generic, Literal, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from ..protocol.canal.rows import envelope
 from ..protocol.errors import (
@@ -28,6 +28,7 @@ T = TypeVar("T")
 FRAME = struct.Struct(">I")  # in a stream: the length of the Messages that follows
 HEARTBEAT = 10.0  # seconds after which the server sends an empty batch on an idle stream
 POLL = 1.0  # seconds that `batches` lets the server wait for a change: what closing the iterator may take
+LONGEST_QUERY = 2000  # characters; every server takes so many in a URL
 REREAD = 60.0  # seconds that the server may take to come to a range again
 
 
@@ -123,6 +124,13 @@ class Call(Generic[T]):
     """The number of the loop over batches that makes it, see `Endpoint.begin_loop`; 0 for none."""
 
 
+def _fitting(call: Call[T]) -> Call[T]:
+    """Return a call; its parameters are in the body of a POST if they are too long for a URL, as places of a group."""
+    if len(urlencode(call.query)) <= LONGEST_QUERY:
+        return call
+    return replace(call, method="POST", query={}, body=dict(call.query))
+
+
 def _nothing(reply: Reply) -> None:
     """Read the reply to a call that answers nothing."""
 
@@ -194,16 +202,17 @@ def get_without_ack(
     query = limits.query() | {"timeout": round(timeout * 1000)}
 
     def read(reply: Reply) -> Batch:
-        batch_id = envelope(reply.body)[0]
-        headers = reply.headers
-        return Batch(batch_id, headers.get("sluice-from", ""), headers.get("sluice-to", ""), reply.body, invalid_dates)
+        batch_id, *places = envelope(reply.body)
+        headers = reply.headers  # of a server that does not write the places into the batch yet
+        from_, to = places if any(places) else (headers.get("sluice-from", ""), headers.get("sluice-to", ""))
+        return Batch(batch_id, from_, to, reply.body, invalid_dates)
 
     get = partial(Call, "POST", "/getWithoutAck", read, wait=timeout, ordered=True, before=_ROLLBACK)
     if done is None:
         return get(query)
     of_ack = query | ({"durable": "true"} if durable else {})
     carrying = partial(get, errors=_ROLLED_BACK, carries_ack=True)
-    return carrying(of_ack | {"ack": done.batch_id}, instead=carrying(of_ack | {"ack": done.to}))
+    return carrying(of_ack | {"ack": done.batch_id}, instead=_fitting(carrying(of_ack | {"ack": done.to})))
 
 
 def stream(window: int, limits: Limits) -> Call[str]:
@@ -273,13 +282,14 @@ def position(
         query["maxRows"] = max_rows
     if max_bytes is not None:
         query["maxBytes"] = max_bytes
-    return Call("POST", "/position", lambda reply: Range.of(_json(reply)), query, wait=timeout)
+    return _fitting(Call("POST", "/position", lambda reply: Range.of(_json(reply)), query, wait=timeout))
 
 
 def splits(from_: str | Position, to: str | Position, n: int) -> Call[list[Part]]:
     """Cut a range into parts."""
     query: dict[str, int | str] = {"from": str(from_), "to": str(to), "n": n}
-    return Call("GET", "/splits", lambda reply: [Part.of(it) for it in _json(reply)["splits"]], query, wait=REREAD)
+    call = Call("GET", "/splits", lambda reply: [Part.of(it) for it in _json(reply)["splits"]], query, wait=REREAD)
+    return _fitting(call)
 
 
 def rows(from_: str | Position, to: str | Position, invalid_dates: InvalidDates) -> Call[Batch]:
@@ -288,7 +298,7 @@ def rows(from_: str | Position, to: str | Position, invalid_dates: InvalidDates)
     def read(reply: Reply) -> Batch:
         return Batch(envelope(reply.body)[0], str(from_), str(to), reply.body, invalid_dates)
 
-    return Call("GET", "/rows", read, {"from": str(from_), "to": str(to)}, wait=REREAD)
+    return _fitting(Call("GET", "/rows", read, {"from": str(from_), "to": str(to)}, wait=REREAD))
 
 
 def status() -> Call[dict[str, Any]]:

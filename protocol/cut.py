@@ -168,9 +168,14 @@ class Cut(Position):
         )
 
 
+def is_cut(text: str) -> bool:
+    """Whether the text of a place is one of a merged stream."""
+    return text.count("/") > 1 or text == NOWHERE
+
+
 def parse_place(text: str) -> Position:
     """Read the text of a place: a `Cut` if it is one of a merged stream. Raises `BadPositionError`."""
-    return Cut.parse(text) if text == NOWHERE or text.count("/") > 1 else Position.parse(text)
+    return Cut.parse(text) if is_cut(text) else Position.parse(text)
 
 
 def places_in(place: Position) -> Mapping[str, Position]:

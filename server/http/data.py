@@ -7,7 +7,8 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from ...protocol.errors import DestinationStoppedError
+from ...protocol.cut import is_cut
+from ...protocol.errors import BadParameterError, DestinationStoppedError
 from ...protocol.formats import JSON, NDJSON
 from ...protocol.formats.format import Format
 from ...store.allowance import LARGEST
@@ -93,7 +94,7 @@ class BatchLimits(BaseModel):
 
 
 class GetQuery(BatchLimits):
-    """Parameters of a get."""
+    """Parameters of a get, in the query or the body."""
 
     ack: int | str | None = Field(
         default=None,
@@ -114,11 +115,11 @@ class StreamQuery(BatchLimits):
 
 
 class PositionQuery(BaseModel):
-    """Parameters of a range to be marked."""
+    """Parameters of a range to be marked, in the query or the body."""
 
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
 
-    after: str = Field(description="Where the range begins: what comes before it is processed.")
+    after: str = Field(default="", description="Where the range begins: what comes before it is processed.")
     until: str | None = Field(default=None, description="Where it ends at the latest.")
     timeout: int = Field(
         default=0, ge=0, le=LONGEST_WAIT, description="ms to wait for something to read; then the range is empty."
@@ -130,7 +131,7 @@ class PositionQuery(BaseModel):
 
 
 class RangeQuery(BaseModel):
-    """Parameters of a range."""
+    """Parameters of a range, in the query, or in the body of a POST."""
 
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
 
@@ -139,7 +140,7 @@ class RangeQuery(BaseModel):
 
 
 class SplitsQuery(RangeQuery):
-    """Parameters of the parts of a range."""
+    """Parameters of the parts of a range, as of the range."""
 
     n: int = Field(ge=1, le=10_000, description="Maximum number of parts.")
 
@@ -378,11 +379,20 @@ async def open_session(context: Ctx, destination: Destination, client_id: Client
     return SessionView(session=token)
 
 
+_NO_CUT = "Not of a group, whose positions are too long for a header: they are in the batch."
 _BATCH_HEADERS = {
     "Sluice-Batch-Id": {"description": "Id of the batch, -1 for none.", "schema": {"type": "integer"}},
-    "Sluice-From": {"description": "Position of the first entry.", "schema": {"type": "string"}},
-    "Sluice-To": {"description": "Position after the last entry.", "schema": {"type": "string"}},
+    "Sluice-From": {"description": f"Position of the first entry. {_NO_CUT}", "schema": {"type": "string"}},
+    "Sluice-To": {"description": f"Position after the last entry. {_NO_CUT}", "schema": {"type": "string"}},
 }
+
+
+def _headers(batch_id: int, from_: str, to: str) -> dict[str, str]:
+    """Say in headers which batch it is. The places of a group, which may have 9 kB, are in the batch alone."""
+    places = {} if is_cut(to) else {"Sluice-From": from_, "Sluice-To": to}
+    return {"Sluice-Batch-Id": str(batch_id)} | places
+
+
 _FLAT = {
     "id": 3000000007,
     "database": "shop",
@@ -433,6 +443,7 @@ async def get_without_ack(
     destination: Destination,
     client_id: ClientId,
     query: Annotated[GetQuery, Query()],
+    body: GetQuery | None = None,
     session: SessionToken = None,
 ) -> Response:
     """Take the next batch, to be acked or rolled back.
@@ -442,6 +453,7 @@ async def get_without_ack(
     after any other call that got no answer, roll back. `ack` spares a call for the batch before.
     """
     form = negotiate(request.headers.get("accept"), SINGLE)
+    query = body or query
 
     async def work() -> Batch:
         if query.ack is not None:
@@ -456,7 +468,7 @@ async def get_without_ack(
             raise DestinationStoppedError("the server stops: ack again, by position, when it is back")
         batch = EMPTY
     parts = await encode(form, form.encode, batch, strict=context.config(destination).strict_canal)
-    headers = {"Sluice-Batch-Id": str(batch.batch_id), "Sluice-From": batch.from_, "Sluice-To": batch.to}
+    headers = _headers(batch.batch_id, batch.from_, batch.to)
     context.metrics.delivered(destination, client_id, batch)
     return PartsResponse(parts, form.media_type, headers)
 
@@ -552,6 +564,7 @@ async def position(
     destination: Destination,
     client_id: ClientId,
     query: Annotated[PositionQuery, Query()],
+    body: PositionQuery | None = None,
     session: SessionToken = None,
 ) -> RangeView:
     """Mark what follows a position, to be read by `rows`, as often as wanted, and acked by its end.
@@ -560,6 +573,9 @@ async def position(
     it ends inside of one and is `partial`. The same position and limits give the same range until it is acked. Answers
     as soon as there is something to read, or after `timeout` ms.
     """
+    query = body or query
+    if not query.after:
+        raise BadParameterError("it says where the range begins, and is not given", "after")
     async with Listener(request.receive, context.stopping) as listener:
         found = await listener.wait(
             context.embedded.position(
@@ -583,6 +599,12 @@ async def splits(
     context: Ctx, destination: Destination, client_id: ClientId, query: Annotated[SplitsQuery, Query()]
 ) -> PartsView:
     """Cut a range into at most `n` parts of about equal bytes, one after the other, to be read by `rows` each."""
+    return await post_splits(context, destination, client_id, query)
+
+
+@router.post("/splits", operation_id="splitLongRange", summary="Cut a range into parts")
+async def post_splits(context: Ctx, destination: Destination, client_id: ClientId, query: SplitsQuery) -> PartsView:
+    """As GET does, for positions that are too long for a URL, as those of a group may be."""
     parts = await context.embedded.splits(destination, client_id, query.from_, query.to, query.n)
     return PartsView(splits=[PartView.model_validate(part) for part in parts])
 
@@ -601,6 +623,16 @@ async def rows(
 
     Transactions without a wanted change do not come.
     """
+    return await post_rows(request, context, destination, client_id, query)
+
+
+@router.post(
+    "/rows", operation_id="readLongRange", summary="Read a range", response_class=Response, responses=_BATCH_RESPONSES
+)
+async def post_rows(
+    request: Request, context: Ctx, destination: Destination, client_id: ClientId, query: RangeQuery
+) -> Response:
+    """As GET does, for positions that are too long for a URL, as those of a group may be."""
     form = negotiate(request.headers.get("accept"), SINGLE)
     batches = context.embedded.rows(destination, client_id, query.from_, query.to)
     nothing = replace(EMPTY, from_=query.from_, to=query.to)
@@ -609,7 +641,7 @@ async def rows(
     if batch is None:  # the client is gone, or the server stops
         raise DestinationStoppedError("the server stops")
     strict = context.config(destination).strict_canal
-    headers = {"Sluice-Batch-Id": str(batch.batch_id), "Sluice-From": query.from_, "Sluice-To": query.to}
+    headers = _headers(batch.batch_id, query.from_, query.to)
     if batch.to != query.to and form.pieces is not None:
         client = (destination, client_id)
         return RangeResponse(context, client, batch, batches, query.to, form, form.pieces, headers)

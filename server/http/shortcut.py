@@ -87,6 +87,8 @@ class Shortcut:
         return work
 
     def _get(self, request: Request, destination: str, client_id: int) -> Work | None:
+        if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
+            return None
         parameters = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         query = dict(parameters)
         try:
@@ -96,7 +98,8 @@ class Shortcut:
         if limits is None:
             return None
         session = request.headers.get("sluice-session")
-        return functools.partial(data.get_without_ack, request, self.context, destination, client_id, limits, session)
+        get = functools.partial(data.get_without_ack, request, self.context, destination, client_id, limits)
+        return functools.partial(get, session=session)
 
 
 def _again(message: Message, receive: Receive) -> Receive:

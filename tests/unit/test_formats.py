@@ -82,7 +82,7 @@ class TestProtobuf:
     @pytest.mark.parametrize("batch_id", [0, 1, 127, 128, 3_000_000_007, (1 << 63) - 1])
     def test_a_body_is_canals_messages(self, batch_id: int) -> None:
         body = Messages.FromString(b"".join(PROTOBUF.encode(batch(batch_id, 40), False)))
-        assert body.batch_id == batch_id
+        assert (body.batch_id, body.from_position, body.to_position) == (batch_id, "here", "there")
         assert [Entry.FromString(it).storeValue for it in body.messages] == [b"%d" % n * 2000 for n in range(40)]
 
     def test_an_empty_batch_has_id_minus_one(self) -> None:
@@ -98,6 +98,13 @@ class TestProtobuf:
         it = batch(7, 40)
         assert len(it.slices) > 1
         assert all(part is slice_ for part, slice_ in zip(PROTOBUF.encode(it, False)[1:], it.slices, strict=True))
+
+    def test_the_pieces_of_a_range_are_one_batch_with_its_places(self) -> None:
+        assert PROTOBUF.pieces is not None
+        head, between, tail = PROTOBUF.pieces.frame(batch(0, 0))
+        first, second = (b"".join(PROTOBUF.pieces.encode(batch(0, count), False)) for count in (3, 2))
+        body = Messages.FromString(head + first + between + second + tail)
+        assert (len(body.messages), body.from_position, body.to_position) == (5, "here", "there")
 
     def test_in_a_stream_the_length_comes_before_and_positions_within(self) -> None:
         stream = b"".join(part for n in (7, 8) for part in STREAMED[PROTOBUF](batch(n, 3), False))

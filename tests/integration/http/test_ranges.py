@@ -43,6 +43,27 @@ async def test_range_in_every_format(tmp_path: Path) -> None:
         assert await api.marks() == []
 
 
+async def test_positions_may_be_in_the_body_since_those_of_several_sources_are_longer_than_a_url(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as api:
+        await api.post("subscribe")
+        api.source.put(3)
+        marked = (await api.post("position", json={"after": PLACES[0], "timeout": 5000})).json()
+        between = {"from": marked["from"], "to": marked["to"]}
+        answer = await api.post("rows", json=between, headers=PROTOBUF)
+        messages = Messages.FromString(answer.body)
+        assert numbers(messages) == [0, 1, 2]
+        assert {"from": messages.from_position, "to": messages.to_position} == between
+        parts = (await api.post("splits", json=between | {"n": 2})).json()["splits"]
+        assert [it["to"] for it in parts][-1] == marked["to"]
+        for call, body in (("position", {}), ("rows", {"from": PLACES[0]}), ("splits", between)):
+            assert await api.problem("POST", f"{CLIENT}/{call}", 422, json=body) == "bad-parameter"
+        taken = (await api.post("getWithoutAck", json={"ack": marked["to"], "timeout": 0})).json()
+        assert taken["batchId"] == -1
+        assert await api.marks() == []
+
+
 async def test_position_without_changes_answers_after_its_timeout(tmp_path: Path) -> None:
     async with running(tmp_path) as api:
         await api.post("subscribe")

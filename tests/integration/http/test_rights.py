@@ -52,7 +52,9 @@ OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
     "skip": {"json": {"position": POSITION}},
     "markRange": {"params": {"after": POSITION}},
     "splitRange": {"params": {"from": POSITION, "to": POSITION, "n": 1}},
+    "splitLongRange": {"json": {"from": POSITION, "to": POSITION, "n": 1}},
     "readRange": {"params": {"from": POSITION, "to": POSITION}},
+    "readLongRange": {"json": {"from": POSITION, "to": POSITION}},
     "startSnapshot": {"json": {}},
     "pruneLog": {"params": {"bytes": 0, "dryRun": "true"}},
 }

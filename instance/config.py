@@ -398,6 +398,11 @@ class InstanceConfig(Settings):
         return found
 
     @property
+    def is_merged(self) -> bool:
+        """Whether it is several sources that are merged: then a place is a cut."""
+        return False
+
+    @property
     def address(self) -> tuple[str, int]:
         """Host and port of the source, which Canal needs in each cursor from which it is to go on."""
         return "", 0

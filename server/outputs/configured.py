@@ -65,8 +65,6 @@ def read_outputs(lookup: Lookup, instance: InstanceConfig, folder: Path, *, queu
     if queue and CANALS not in names:
         names.insert(0, CANALS)
     outputs = [_read(lookup, name, instance, folder, queue=queue, shared=shared) for name in names]
-    if instance.main.source == "group":
-        return [replace(it, mistake=f"output {it.name}: a group cannot have outputs yet, remove it") for it in outputs]
     clients: dict[int, str] = {}
     for number, it in enumerate(outputs):
         client_id = it.settings.client_id
@@ -119,6 +117,7 @@ def _read(lookup: Lookup, name: str, instance: InstanceConfig, folder: Path, *, 
         shape=hashlib.sha256(repr((instance.main.shape(), instance.shape())).encode()).hexdigest()[:16],
         has_transactions=not instance.filter_transaction_entry,
         has_shared_filter=instance.shared_filter,
+        is_merged=instance.main.is_merged,
         time_zone=instance.time_zone or local_time_zone(),
     )
     try:

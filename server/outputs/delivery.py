@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ...instance.skipped import Skipped
-from ...protocol.cut import has_executed
+from ...protocol.cut import Cut, executed_at, executed_text, has_executed, parse_executed, parse_place
 from ...protocol.errors import (
     ConfigError,
     FilterError,
@@ -252,7 +252,7 @@ class Delivery:
     async def _take_over(self, place: Place, *, is_new: bool) -> None:
         """Confirm what the other side has: the server may have ended before it could."""
         embedded, client = self._embedded, (self.output.destination, self.output.client_id)
-        position = Position.parse(place.position)
+        position = parse_place(place.position)
         cursor = embedded.cursor(*client)
         if is_new:  # its cursor is lost, or was never stored
             if cursor is None or cursor.position != position:
@@ -297,10 +297,13 @@ class Delivery:
     async def _ack_to(self, place: Place) -> None:
         """Confirm what the other side has, although the source may have been switched since."""
         embedded, client = self._embedded, (self.output.destination, self.output.client_id)
+        if (there := _joined(place, embedded.cursor(*client))) is not None:
+            await embedded.seek(*client, there, is_confirmed=True)
+            return
         try:
             await embedded.ack(*client, position=place.position, session=self._session)
         except SourceChangedError as error:
-            position, cursor, there = Position.parse(place.position), embedded.cursor(*client), _cursor_at(place)
+            position, cursor, there = parse_place(place.position), embedded.cursor(*client), _cursor_at(place)
             if there is not None:
                 await embedded.seek(*client, there, is_confirmed=True)
             elif cursor is None or position == position.transaction:
@@ -501,8 +504,24 @@ class Delivery:
 
 def _cursor_at(place: Place) -> Cursor | None:
     """Return the cursor of a place that its GTIDs say at any source; None of one inside a transaction, or without."""
-    position = Position.parse(place.position)
+    position = parse_place(place.position)
     return Cursor.at(position, place.gtids) if place.gtids and position == position.transaction else None
+
+
+def _joined(place: Place, cursor: Cursor | None) -> Cursor | None:
+    """Return where a cursor of a group goes on when the other side has a place; None if that is of a single source.
+
+    This server may merge the members in another order than the one that has confirmed the place, so that it need not
+    come by. In each member the other side has what is before the place, and wants nothing of what the cursor passed.
+    """
+    position = parse_place(place.position)
+    if not isinstance(position, Cut):
+        return None
+    sides = [(position, parse_executed(place.gtids))]
+    if cursor is not None and isinstance(cursor.position, Cut) and cursor.position.same_history(position):
+        sides.append((cursor.position, parse_executed(cursor.gtid)))
+    there = sides[0][0].join(sides[-1][0])
+    return Cursor.at(there, executed_text(executed_at(there, sides)), there)
 
 
 def _has_executed(cursor: Cursor, place: Place) -> bool:
@@ -510,7 +529,7 @@ def _has_executed(cursor: Cursor, place: Place) -> bool:
 
     Inside a transaction the place has what was executed before that: a cursor that has no more is before the place.
     """
-    position = Position.parse(place.position)
+    position = parse_place(place.position)
     is_more = position == position.transaction or not has_executed(place.gtids, cursor.gtid)
     return is_more and has_executed(cursor.gtid, place.gtids)
 
@@ -523,5 +542,5 @@ def _is_before(batch: Batch, place: Position) -> bool:
 
 def _follows(batch: Batch, last: Batch) -> bool:
     """Whether a batch goes on where the one before has ended: nothing comes twice, also at another source."""
-    begin, end = Position.parse(batch.from_), Position.parse(last.to)
+    begin, end = parse_place(batch.from_), parse_place(last.to)
     return end.precedes(begin) if begin.same_history(end) else end == end.transaction

@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
+from ...protocol.cut import parse_place
 from ...protocol.errors import BadPositionError
-from ...protocol.position import Position
 from ...store.cursor import read_moved
 from .target import Place, RejectedError
 
@@ -34,7 +34,7 @@ class Kept(NamedTuple):
             found = json.loads(text)
             position = found["position"]
             number = int(found.get("number", 0))
-            place = Place(str(Position.parse(position)), str(found["gtids"]), number) if position != "" else None
+            place = Place(str(parse_place(position)), str(found["gtids"]), number) if position != "" else None
             return cls(place, int(found["epoch"]), read_moved(str(found["moved"])), str(found.get("state", "")))
         except (ValueError, KeyError, TypeError, RecursionError, BadPositionError) as error:
             raise ValueError(f"not one of Sluice: {text[:200]!r}") from error

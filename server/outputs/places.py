@@ -1,9 +1,11 @@
 """Where the entries of a batch stand in the stream."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 
+from ...protocol import props
 from ...protocol.canal.rows import decode_changes
+from ...protocol.cut import ONE, Cut, parse_place
 from ...protocol.position import Position
 from ...store.batch import Batch
 
@@ -14,14 +16,26 @@ def position_of(batch: Batch, entry: int) -> str:
 
 
 def positions_of(batch: Batch) -> Iterator[str]:
-    """Give the place of each entry of a batch; of those that name none, the beginning of the batch."""
-    ends = {it.canal_place[0]: it.parts for it in map(Position.parse, (batch.from_, batch.to))}
+    """Give the place of each entry of a batch; of those that name none, the beginning of the batch.
+
+    In a group that is a cut of the entry's member alone.
+    """
+    ends = {
+        (member, it.canal_place[0]): it.parts
+        for text in (batch.from_, batch.to)
+        for member, it in _members(parse_place(text)).items()
+    }
     numbers = varints(batch.positions)
     for change in chain.from_iterable(map(decode_changes, batch.slices)):
         place = tuple(islice(numbers, 2))
-        source, file, *_ = ends.get(change.logfile_name, ("", ("", 0)))
-        # A batch with more than two files, or one apart from the stream, says nothing of an entry.
-        yield str(Position.of_parts(source, file, *place)) if source and place else batch.from_
+        member = change.header_props.get(props.MEMBER, ONE)
+        source, file, *_ = ends.get((member, change.logfile_name), ("", ("", 0)))
+        # A batch with more than two files of a member, or one apart from the stream, says nothing of an entry.
+        yield str(Cut({member: Position.of_parts(source, file, *place)})) if source and place else batch.from_
+
+
+def _members(place: Position) -> Mapping[str, Position]:
+    return place.places if isinstance(place, Cut) else {ONE: place}
 
 
 def ends_of(batch: Batch) -> list[int]:

@@ -114,6 +114,8 @@ class Output:
     """A digest of what the destination is configured with that shapes changes, or chooses them."""
     has_transactions: bool = True
     """Whether begins and ends of transactions are delivered; not with `canal.instance.filter.transaction.entry`."""
+    is_merged: bool = False
+    """Whether the source is a group."""
     has_shared_filter: bool = False
     """Whether clients change which tables are delivered: `sluice.instance.sharedFilter`."""
     time_zone: str = ""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...instance.skipped import Skipped
+from ...protocol.cut import Cut, parse_place
 from ...protocol.errors import SluiceError
 from ...store.batch import Batch
 
@@ -59,8 +60,17 @@ class Prepared:
 
 
 def server_of(batch: Batch) -> str:
-    """Return which server a batch was read from, as positions call it."""
-    return batch.to.partition("/")[0]
+    """Return which server a batch was read from, as positions call it; of a group, each with its member."""
+    place = parse_place(batch.to)
+    if isinstance(place, Cut):
+        return ",".join(f"{member}={it.source}" for member, it in place.places.items())
+    return place.source
+
+
+def servers_of(batch: Batch) -> set[str]:
+    """Return which servers the source of a batch is, as positions call them: several if it is a group."""
+    place = parse_place(batch.to)
+    return {it.source for it in (place.places.values() if isinstance(place, Cut) else (place,))}
 
 
 class Place(NamedTuple):

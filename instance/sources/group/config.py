@@ -123,6 +123,11 @@ class GroupConfig(InstanceConfig):
         return self.with_parts(parts)
 
     @property
+    def is_merged(self) -> bool:
+        """See `InstanceConfig.is_merged`."""
+        return True
+
+    @property
     def place(self) -> str:
         """See `InstanceConfig.place`."""
         return "; ".join(f"{name}: {it.place}" for name, it in self._parts.items())

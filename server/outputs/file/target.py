@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from ....protocol.position import Position
+from ....protocol.cut import parse_place
 from ....store.batch import Batch
 from ..kept import Kept, memory_of, read_memory, resume, seek_advice
 from ..markers import without_markers
@@ -129,5 +129,5 @@ class FileTarget:
 
 def is_boundary(text: str) -> bool:
     """Whether a place is between two transactions, or has no name."""
-    position = Position.parse(text) if text else None
+    position = parse_place(text) if text else None
     return position is None or position == position.transaction

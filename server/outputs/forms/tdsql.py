@@ -3,6 +3,7 @@
 import json
 
 from ....protocol.canal.records import Encoder
+from ....protocol.errors import ConfigError
 from ....protocol.tdsql.messages import TdsqlEncoder
 from ..routing import Router
 from ..settings import Output
@@ -17,6 +18,11 @@ class TdsqlForm(Form):
     def check(self, output: Output, settings: RecordSettings) -> None:
         """See `Form.check`."""
         super().check(output, settings)
+        if output.is_merged:
+            raise ConfigError(
+                f"{output}: format tdsql has the address of one server in each message, and a group is several: use"
+                " format flat"
+            )
         check_whole(output, settings)
 
     def encoder(self, settings: RecordSettings, router: Router, limit: int, *, strict: bool) -> Encoder:

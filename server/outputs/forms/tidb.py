@@ -97,6 +97,11 @@ class TidbForm(Form):
                 f"{output}: format tidb cannot be used with canal.instance.parser.strictCanal, by which the rows of an"
                 " XA transaction come before it is committed"
             )
+        if output.is_merged:
+            raise ConfigError(
+                f"{output}: format tidb numbers transactions in one order for ever, and another server may merge those"
+                " of a group in another order: use format flat"
+            )
         if output.has_shared_filter:
             raise ConfigError(
                 f"{output}: format tidb needs sluice.instance.sharedFilter = false: a client that subscribes would"

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 import pymysql
 from pymysql.constants import ER
 
+from ....protocol.cut import parse_place
 from ....protocol.identifiers import quote_table
-from ....protocol.position import Position
 from ....sql.database import Database
 from ....sql.progress import create_tables
 from ..kept import Kept, read_memory, resume, seek_advice
@@ -238,7 +238,7 @@ class Progress:
         if place is None:
             self.check(cursor)
             return
-        at = place._replace(position=str(Position.parse(place.position).transaction))
+        at = place._replace(position=str(parse_place(place.position).transaction))
         kept = str(Kept(at, self._epoch, self.moved))
         self._update(cursor, "place = %s, ddl = '', ddl_before = ''", (kept,))
         passed = [number for number, left in self._left.items() if not left]
@@ -276,7 +276,7 @@ TABLES: Final = {
     " ddl_before VARCHAR(64) CHARACTER SET ascii NOT NULL DEFAULT '', PRIMARY KEY (job)",
     f"{TABLE}_workers": f"{_JOB}, worker INT NOT NULL, epoch BIGINT NOT NULL DEFAULT 0,"
     " number BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (job, worker)",
-    f"{TABLE}_applied": f"{_JOB}, number BIGINT NOT NULL, server VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL,"
+    f"{TABLE}_applied": f"{_JOB}, number BIGINT NOT NULL, server TEXT CHARACTER SET utf8mb4 NOT NULL,"
     " names MEDIUMTEXT CHARACTER SET utf8mb4 NOT NULL, PRIMARY KEY (job, number)",
     f"{TABLE}_tables": f"{_JOB}, source_schema {_NAME}, source_table {_NAME},"
     " PRIMARY KEY (job, source_schema, source_table)",

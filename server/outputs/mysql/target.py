@@ -40,7 +40,7 @@ from ..forms.encoding import may_skip
 from ..kept import memory_of
 from ..markers import find_marker, without
 from ..settings import Output
-from ..target import DeliveryError, Place, Prepared, RejectedError, SplitError, server_of
+from ..target import DeliveryError, Place, Prepared, RejectedError, SplitError, server_of, servers_of
 from .checks import routes_of
 from .creation import Creation
 from .loops import LoopGuard
@@ -317,7 +317,7 @@ class MysqlTarget:
         return creates_database(change.sql) or not any(it.schema is None or it.schema in self._schemas for it in found)
 
     def _check_source(self, batches: Sequence[Prepared]) -> None:
-        if any(server_of(it.batch) == self._identity for it in batches):
+        if any(self._identity in servers_of(it.batch) for it in batches):
             raise RejectedError(
                 f"the target {self._database} is the source itself, by its identity {self._identity}: name another"
                 " server. If these are two MariaDB servers with the same server_id, give one of them another one: SET"

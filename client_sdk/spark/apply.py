@@ -63,8 +63,8 @@ class Applier:
         last = last_changes(changes)
         if last["_pos"].field("member").null_count < last.num_rows:
             raise TargetError(
-                "the changes come from several members of a source, but this version of the mirror supports only one."
-                " Install the version of the client that the server has, or mirror a destination with one source"
+                "the changes come from several members of a group, and a mirror has one source: use an output of type"
+                " mysql for the group, or mirror a destination of each member"
             )
         is_known = bool(self._tables)
         try:

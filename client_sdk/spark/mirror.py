@@ -19,6 +19,7 @@ from ...sql.target import RETRY, Target
 from .apply import Applier
 from .options import Options
 from .progress import BUCKETS, Place, Progress, Run
+from .ranges import place_of_one
 from .shares import Share, ShareSource
 
 if TYPE_CHECKING:
@@ -128,9 +129,9 @@ class _Mirror:
     def _position(self) -> Position:
         """Return the client's cursor, which is before the micro-batch; the first time, look at both sides."""
         if self._client is not None:
-            return Position.parse(self._client.status()["position"])
+            return place_of_one(self._client.status()["position"])
         client = self._options.client()
-        position = Position.parse(client.status()["position"])
+        position = place_of_one(client.status()["position"])
         self._zone = self._options.time_zone or client.destination()["timeZone"] or "UTC"
         self._is_source = self._progress.is_source(position)
         self._client = client

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from ...protocol.canal.arrow import Decoder, EnvelopeDecoder, TableDecoder, arrow_type
+from ...protocol.cut import parse_place
 from ...protocol.errors import (
     BadParameterError,
     ConnectionLostError,
@@ -25,6 +26,7 @@ from ...protocol.errors import (
     StaleSessionError,
     UnknownTableError,
 )
+from ...protocol.position import Position
 from ..batch import Batch, Part
 from ..client import Client
 from .options import Options
@@ -63,6 +65,18 @@ _NOT_IN_ALL_ROWS: Final = (
     "rows from before a change of the table may have other columns than it has now: use missingColumns=null, or"
     " name the columns in the option columns with types that hold all values"
 )
+
+
+def place_of_one(text: str) -> Position:
+    """Return the place of a single source: what reads a database has one. Raises BadParameterError."""
+    place = parse_place(text)
+    if place.is_merged:
+        raise BadParameterError(
+            "the destination is a group: this works on one source. Use an output of type mysql for the group, or a"
+            " destination of each member",
+            "destination",
+        )
+    return place
 
 
 # --- the form of rows ------------------------------------------------------------------------------------------------

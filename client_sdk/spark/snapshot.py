@@ -34,7 +34,7 @@ from .loading import TABLES, Chunk, Progress, Run, load, prepare
 from .options import Options
 from .progress import TABLES as TABLES_OF_MIRROR
 from .progress import Progress as ProgressOfMirror
-from .ranges import Envelope
+from .ranges import Envelope, place_of_one
 from .subscription import Subscription
 from .tables import database_of, describe_all, split_name
 
@@ -128,7 +128,7 @@ def load_snapshot(
     try:
         with closing(Subscription(parsed, Envelope())) as subscription:
             client = subscription.open("latest" if parsed.starting_position is None else parsed.starting_position)
-            position = Position.parse(subscription.begin())
+            position = place_of_one(subscription.begin())
             kept = Progress(keeper, progress, job)
             run = kept.start(str(position))
             keeper.retry = RETRY

@@ -5,6 +5,7 @@ import time
 from typing import Final
 
 from ...protocol.canal.rows import Change
+from ...protocol.cut import parse_place
 from ...protocol.errors import (
     BadPositionError,
     NotSubscribedError,
@@ -12,7 +13,6 @@ from ...protocol.errors import (
     SourceError,
     UnknownTableError,
 )
-from ...protocol.position import Position
 from ..batch import Range
 from ..calls import Start
 from ..client import Client
@@ -119,7 +119,7 @@ class Subscription:
             # Somebody gave back what was marked, as `sluice rollback` does, or the ring has not come so far.
             place = client.status()["position"]
             deadline = time.monotonic() + PATIENCE
-            while Position.parse(place) < Position.parse(position):
+            while not parse_place(position).precedes(parse_place(place)):
                 found = client.position(place, until=position, timeout=POLL)
                 if found.to != place:
                     place = found.to

@@ -22,7 +22,7 @@ from ...protocol.position import Position
 from ...sql.database import Database, reason
 from .keyranges import connect, ranges, read
 from .options import Options
-from .ranges import Envelope, Form, Typed
+from .ranges import Envelope, Form, Typed, place_of_one
 
 ZONE: Final = "UTC"
 """Of the texts of TIMESTAMP values."""
@@ -81,7 +81,7 @@ class TableReader(DataSourceReader):
         names = [options.table] if options.table is not None else self._ask()
         parts: list[InputPartition] = []
         if options.from_ is not None:
-            self._wait(Position.parse(options.from_))
+            self._wait(place_of_one(options.from_))
         for table in describe_all(self._database, names):
             chosen = replace(table, columns=self._chosen(table))
             parts += [TablePartition(chosen, part) for part in ranges(self._database, chosen, options.snapshot_rows)]

@@ -59,10 +59,7 @@ class Group:
 
 def rows_of(batch: Batch) -> list[Row]:
     """The member of each row, and its first column."""
-    return [
-        (it.change.header_props.get("sluice.member", ""), str(next(iter((it.after or it.before or {}).values()))))
-        for it in batch
-    ]
+    return [(it.member or "", str(next(iter((it.after or it.before or {}).values())))) for it in batch]
 
 
 def take(client: Client, most: int, **options: Any) -> tuple[list[Row], list[Batch]]:

@@ -6,10 +6,10 @@ position of an entry is not in the entry: its header has only the name of the fi
 range, can be decoded far from the server::
 
     ba 06 <length> (<begin> <n>)…                    positions: two varints per entry
-    c2 06 <length> <name>                            members: as many, or none where the source has no members
     12 <length> Entry                                as many
 
-Without positions `_pos` is null. The file of `_pos` is the number at the end of its name, which is its order.
+Without positions `_pos` is null. The file of `_pos` is the number at the end of its name, which is its order. Its
+member is in the header of the entry.
 
 Memory is written here without the GIL and handed over without a copy. pyarrow (`sluice-cdc[arrow]`) is needed only
 to decode. docs/arrow-types.md says how each column type arrives.
@@ -37,7 +37,6 @@ from .entry cimport (
     ENTRY_PIECE,
     IMAGE_AFTER,
     IMAGE_BEFORE,
-    POSITIONS_PIECE,
     Cell,
     Entry,
     Fields,
@@ -729,13 +728,10 @@ cdef class Decoder:
     cdef Marks marks
     cdef bint has_positions
     cdef Fields positions                          # of the entries that follow
-    cdef Span member                               # the position of the entry ...
-    cdef int64_t file
+    cdef int64_t file                              # the position of the entry ...
     cdef int64_t begin
     cdef int64_t n
     cdef int32_t row                               # ... and the row in it
-    cdef vector[Span] members                      # of the entries that follow
-    cdef size_t members_used
     cdef object lock
     cdef readonly object schema
     cdef readonly int64_t markers                  # that the last `decode` passed over: rows are missing in their place
@@ -774,7 +770,6 @@ cdef class Decoder:
         self.rows = self.markers = 0
         self.has_positions = False
         self.positions.p = self.positions.end = NULL
-        self.forget_members()
         for i in range(self.count):
             column = &self.columns[i]
             column.length = column.nulls = 0
@@ -832,26 +827,19 @@ cdef class Decoder:
                 return self.end_positions()
             if found == ENTRY_PIECE:
                 self.read_entry(piece)
-            elif found == POSITIONS_PIECE:
+            else:
                 self.end_positions()
                 self.has_positions = True
                 self.positions = fields_of(piece)
-            else:
-                self.members.push_back(piece)
-
-    cdef void forget_members(self) noexcept nogil:
-        self.members.clear()
-        self.members_used = 0
 
     cdef int end_positions(self) except -1 nogil:
-        if self.positions.p != self.positions.end or self.members_used != self.members.size():
+        if self.positions.p != self.positions.end:
             with gil:
-                raise DecodeError("not a batch: it has more positions or members than entries")
-        self.forget_members()
+                raise DecodeError("not a batch: it has more positions than entries")
         return 0
 
     cdef int next_position(self) except -1 nogil:
-        """Reads the position of the next entry, and its member where the source has members."""
+        """Reads the position of the next entry."""
         cdef uint64_t begin = 0
         cdef uint64_t n = 0
         cdef const uint8_t *p = get_varint(self.positions.p, self.positions.end, &begin)
@@ -863,19 +851,12 @@ cdef class Decoder:
         self.positions.p = p
         self.begin = <int64_t>begin
         self.n = <int64_t>n
-        if self.members.size():
-            if self.members_used == self.members.size():
-                with gil:
-                    raise DecodeError("not a batch: the member of an entry is missing")
-            self.member = self.members[self.members_used]
-            self.members_used += 1
         return 0
 
     cdef int read_entry(self, Span message) except -1 nogil:
         cdef Entry entry
         cdef Fields rows
         cdef Span row
-        self.member.size = 0
         if self.has_positions:
             self.next_position()
         if not get_entry(message, &entry):
@@ -921,9 +902,9 @@ cdef class Decoder:
         cdef ColumnBuffers *columns = self.columns
         cdef int i
         if self.has_positions:
-            if self.member.size:
+            if self.marks.member.size:
                 self.fill(MEMBER)
-                self.check(put_text(&columns[MEMBER], self.member))
+                self.check(put_text(&columns[MEMBER], self.marks.member))
             self.check(put_int64(&columns[FILE], self.file))
             self.check(put_int64(&columns[BEGIN], self.begin))
             self.check(put_int64(&columns[N], self.n))

@@ -5,7 +5,6 @@ entry.proto and packet.proto; a varint may be padded)::
 
     08 <batch id>                                    once or not at all
     ba 06 <length> (<begin> <n>)…                    positions of the entries that follow: two varints per entry
-    c2 06 <length> <name>                            members of the source, as many, or none where it has none
     12 <length> Entry                                any number of times
         0a <length> Header
         10 <entry type>
@@ -50,7 +49,6 @@ from .tags cimport (
     KEY,
     LOGFILE_NAME,
     LOGFILE_OFFSET,
-    MEMBERS,
     MESSAGES,
     MYSQL_TYPE,
     NAME,
@@ -79,7 +77,6 @@ cdef enum:
 
     ENTRY_PIECE = 1                                # what next_piece() finds
     POSITIONS_PIECE = 2
-    MEMBER_PIECE = 3
 
     IMAGE_BEFORE = 1                               # what next_column() finds a column of
     IMAGE_AFTER = 2
@@ -92,6 +89,7 @@ cdef Span XA_KEY                                   # keys of properties, from pr
 cdef Span GTID_KEY
 cdef Span LATE_KEY
 cdef Span SNAPSHOT_KEY
+cdef Span MEMBER_KEY
 cdef Span QUARANTINE_KEY
 cdef Span GAP_KEY
 cdef Span ABSENT_KEY
@@ -149,15 +147,15 @@ cdef inline int next_entry(Fields *batch, Span *entry) noexcept nogil:
 
 
 cdef inline int next_piece(Fields *batch, Span *piece) noexcept nogil:
-    """An entry (ENTRY_PIECE), or of those that follow the positions (POSITIONS_PIECE) or a member (MEMBER_PIECE)."""
+    """An entry (ENTRY_PIECE), or the positions of those that follow (POSITIONS_PIECE)."""
     cdef WireField field
     while batch.p < batch.end:
         batch.p = get_field(batch.p, batch.end, &field)
         if batch.p == NULL:
             return MALFORMED
-        if field.tag == MESSAGES or field.tag == POSITIONS or field.tag == MEMBERS:
+        if field.tag == MESSAGES or field.tag == POSITIONS:
             piece[0] = span_of(&field)
-            return ENTRY_PIECE if field.tag == MESSAGES else POSITIONS_PIECE if field.tag == POSITIONS else MEMBER_PIECE
+            return ENTRY_PIECE if field.tag == MESSAGES else POSITIONS_PIECE
     return 0
 
 
@@ -262,6 +260,7 @@ cdef struct Marks:
     Span xa                                        # the text of an Xa; empty for any other transaction
     Span late                                      # where rows belong that come out of their order; empty for others
     Span snapshot                                  # id of the snapshot that rows were read for; empty for changes
+    Span member                                    # of the merged stream; empty where the source is a single one
     bint is_marker                                 # rows are missing where the entry stands
 
 
@@ -277,6 +276,8 @@ cdef inline bint get_mark(Span pair, Marks *marks) noexcept nogil:
         marks.late = prop.value
     elif is_same(prop.key, SNAPSHOT_KEY):
         marks.snapshot = prop.value
+    elif is_same(prop.key, MEMBER_KEY):
+        marks.member = prop.value
     elif is_same(prop.key, QUARANTINE_KEY) or is_same(prop.key, GAP_KEY):
         marks.is_marker = True
     return True

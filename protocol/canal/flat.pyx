@@ -15,7 +15,7 @@ its form:
   the image after leaves out comes from the image before. One more key, `absent`, names the columns that neither has.
   Without a primary key `pkNames` has the columns of an image before that is not whole: a UNIQUE key is among them.
 * A message that belongs to an XA transaction has one more key, `xa`, one whose rows come out of their order `late`,
-  and one whose rows were read from a table `snapshot`.
+  one whose rows were read from a table `snapshot`, and one of several sources that are merged the `member`.
 
 entry.pxd says what the input is. Its strings are UTF-8 already and are copied, except for what JSON escapes.
 """
@@ -601,6 +601,9 @@ cdef int put_middle(Writer *out, const Change *change) noexcept nogil:
     if change.marks.late.size and not out.strict:
         status |= put(out, b',"late":', 8)
         status |= put_string(out, change.marks.late)
+    if change.marks.member.size and not out.strict:
+        status |= put(out, b',"member":', 10)
+        status |= put_string(out, change.marks.member)
     status |= put(out, b',"mysqlType":', 13)
     status |= put_types(out, MYSQL_TYPES)
     status |= put(out, b',"old":', 7)

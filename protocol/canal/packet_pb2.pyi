@@ -375,11 +375,10 @@ class Messages(_message.Message):
     FROM_POSITION_FIELD_NUMBER: _builtins.int
     TO_POSITION_FIELD_NUMBER: _builtins.int
     POSITIONS_FIELD_NUMBER: _builtins.int
-    MEMBERS_FIELD_NUMBER: _builtins.int
     EXECUTED_FIELD_NUMBER: _builtins.int
     batch_id: _builtins.int
     from_position: _builtins.str
-    """Sluice's own; a Canal client skips fields it does not know. In a stream over HTTP, where a batch has no headers:"""
+    """Sluice's own; a Canal client skips fields it does not know. Over HTTP, the places before and after the batch:"""
     to_position: _builtins.str
     executed: _builtins.str
     """In a note of a file of changes: the GTIDs that were executed at to_position."""
@@ -393,12 +392,6 @@ class Messages(_message.Message):
         before them, so that joining the bytes of two Messages keeps both right.
         """
 
-    @_builtins.property
-    def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Where the source is several that are merged: the name of the one that each of these messages comes from. It stands
-        between the positions and the messages. Positions of two members have no order.
-        """
-
     def __init__(
         self,
         *,
@@ -407,12 +400,11 @@ class Messages(_message.Message):
         from_position: _builtins.str = ...,
         to_position: _builtins.str = ...,
         positions: _abc.Iterable[_builtins.int] | None = ...,
-        members: _abc.Iterable[_builtins.str] | None = ...,
         executed: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "executed", b"executed", "from_position", b"from_position", "members", b"members", "messages", b"messages", "positions", b"positions", "to_position", b"to_position"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "executed", b"executed", "from_position", b"from_position", "messages", b"messages", "positions", b"positions", "to_position", b"to_position"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

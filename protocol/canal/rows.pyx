@@ -177,6 +177,11 @@ cdef class Row:
         return self.change.snapshot
 
     @property
+    def member(self):
+        """Name of the member of a group that the row comes from; None where the source is a single one."""
+        return self.change.member
+
+    @property
     def absent(self):
         """Names of the columns that neither image has, because the source's binlog_row_image is not FULL. In an INSERT
         they have their defaults; an UPDATE has not changed them."""
@@ -307,6 +312,11 @@ cdef class Change:
     def snapshot(self):
         """Id of the snapshot that the rows were read for; None for other entries."""
         return text_of(self.marks.snapshot) if self.marks.snapshot.size else None
+
+    @property
+    def member(self):
+        """Name of the member of a group that the entry comes from; None where the source is a single one."""
+        return text_of(self.marks.member) if self.marks.member.size else None
 
     @property
     def absent(self):

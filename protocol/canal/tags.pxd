@@ -13,7 +13,6 @@ cpdef enum:                                        # Python, too, writes what is
     FROM_POSITION = 101 << 3 | 2
     TO_POSITION = 102 << 3 | 2
     POSITIONS = 103 << 3 | 2
-    MEMBERS = 104 << 3 | 2
 
 
 cdef enum:

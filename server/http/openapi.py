@@ -129,6 +129,9 @@ class FlatMessage(BaseModel):
     snapshot: str | None = Field(
         None, description="Id of the snapshot that the rows were read for; absent for changes."
     )
+    member: str | None = Field(
+        None, description="Of several sources in one stream: the one that it comes from; else absent."
+    )
     absent: list[str] | None = Field(
         default=None,
         description="The columns that the source did not send, which are not null. The key is there only when"

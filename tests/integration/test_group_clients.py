@@ -1,4 +1,4 @@
-"""What clients get of a group: batches, ranges, moves of their places; on real servers."""
+"""What clients get of a group: batches, ranges, formats, moves of their places; on real servers."""
 
 import itertools
 import json
@@ -97,6 +97,20 @@ def test_a_batch_names_its_places_in_itself_and_no_header_does(
         assert not {"Sluice-From", "Sluice-To"} & set(answer.headers)
     table = pa.ipc.open_stream(answer.data).read_all()
     assert table.schema.metadata[b"from"].decode() == begin
+
+
+def test_each_format_says_from_which_member_a_row_comes(group: Group, client: Client, rows: list[Row]) -> None:
+    _, batches = take(client, len(rows))
+    numbers = {name: group.query(name, "SELECT @@server_id")[0][0] for name in MEMBERS}
+    files = {name: group.query(name, "SHOW BINARY LOGS")[-1][0] for name in MEMBERS}
+    for row in (row for batch in batches for row in batch):
+        name = row.member or ""
+        own = numbers[name], files[name], group.members[name][1]
+        assert (row.change.server_id, row.change.logfile_name, row.schema) == own
+    arrow = pa.Table.from_batches([it.to_arrow() for it in batches])
+    assert {it["member"] for it in arrow["_pos"].to_pylist()} == set(MEMBERS)
+    flat = [it for batch in batches for it in json.loads(batch.encode("json"))["entries"] if it["data"]]
+    assert {it["member"] for it in flat} == set(MEMBERS)
 
 
 def test_an_ack_that_is_repeated_by_its_position_has_no_effect(client: Client, rows: list[Row]) -> None:

@@ -52,19 +52,21 @@ def test_strict_old_collects_the_columns_of_earlier_rows_as_canal_does() -> None
     assert message["old"] == [{"a": "1"}, {"a": "3", "b": "y"}]
 
 
-def test_rows_that_were_read_from_a_table_have_the_id_of_their_snapshot_except_in_canals_own_form() -> None:
+@pytest.mark.parametrize(("key", "value"), [("snapshot", "3000000001"), ("member", "north")])
+def test_what_a_header_says_of_rows_is_in_their_message_except_in_canals_own_form(key: str, value: str) -> None:
     change = RowChange(eventType=INSERT, isDdl=False)
     change.rowDatas.add(afterColumns=[Column(name="id", value="1", sqlType=4, mysqlType="int", isKey=True)])
     header = Header(schemaName="shop", tableName="goods", eventType=INSERT, executeTime=1000)
-    header.props.add(key="sluice.snapshot", value="3000000001")
+    header.props.add(key=f"sluice.{key}", value=value)
     data = frame([Entry(header=header, entryType=ROWDATA, storeValue=change.SerializeToString())])
-    before = (
+    own = (
         '[{"data":[{"id":"1"}],"database":"shop","es":1000,"gtid":"","id":1,"isDdl":false,"mysqlType":{"id":"int"},'
-        '"old":null,"pkNames":["id"],'
+        '"old":null,"pkNames":["id"],"sql":"","sqlType":{"id":4},"table":"goods","ts":17,"type":"INSERT"}]'
     )
-    after = '"sql":"","sqlType":{"id":4},"table":"goods","ts":17,"type":"INSERT"}]'
-    assert flat_json([data], 1, ts=17).decode() == before + '"snapshot":"3000000001",' + after
-    assert flat_json([data], 1, ts=17, strict=True).decode() == before + after
+    (message,) = json.loads(flat_json([data], 1, ts=17))
+    assert list(message) == sorted(message)
+    assert message == {**json.loads(own)[0], key: value}
+    assert flat_json([data], 1, ts=17, strict=True).decode() == own
 
 
 def test_every_control_character_is_escaped() -> None:

@@ -42,6 +42,8 @@ class Snapshot:
     """Conditions on the rows of some tables, by their names."""
     max_rows_per_second: int = 0
     """0 for any number."""
+    member: str = ""
+    """Of a group: the member whose tables are wanted; empty for those of all."""
 
     def body(self) -> dict[str, Any]:
         """Return what the API is told."""
@@ -49,7 +51,7 @@ class Snapshot:
             "tables": self.tables if isinstance(self.tables, str) else ",".join(map(re.escape, self.tables)),
             "where": dict(self.where),
             "maxRowsPerSecond": self.max_rows_per_second,
-        }
+        } | ({"member": self.member} if self.member else {})
 
 
 Start = Literal["earliest", "oldest", "latest", "snapshot"] | Position | datetime | Snapshot | str  # noqa: PYI051  editors offer the names

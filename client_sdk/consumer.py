@@ -172,13 +172,15 @@ class Consumer(ABC):
         where: Mapping[str, str] | None = None,
         *,
         max_rows_per_second: int = 0,
+        member: str = "",
     ) -> int:
         """Begin to get the rows that tables have now, among the changes; return the id of the snapshot.
 
         ``tables`` is a filter, or names ``schema.table``. ``where`` has conditions on the rows of some by their names.
-        The rows come in batches like changes; their type is READ.
+        ``member``: of a group, the one whose tables are wanted; else those of all come. The rows come in batches like
+        changes; their type is READ.
         """
-        return self._perform(calls.start_snapshot(Snapshot(tables, where or {}, max_rows_per_second)))
+        return self._perform(calls.start_snapshot(Snapshot(tables, where or {}, max_rows_per_second, member)))
 
     def snapshot_status(self, snapshot_id: int) -> dict[str, Any]:
         """Return how far a snapshot is."""

@@ -225,15 +225,20 @@ class ReadableTable:
     """Those that are delivered."""
     parts: "tuple[KeyPart, ...]"
     """Its key, in the order of the index."""
+    member: str = ""
+    """Of a group: the one whose table it is."""
 
 
 class TableReader(Protocol):
     """Reads the rows of tables. A method may wait for the source, and raises SourceError if that does not answer."""
 
-    def describe(self, schema: str, table: str, where: str, *, is_scanned: bool = False) -> ReadableTable:
-        """Look at a table. Raises BadParameterError if it, or the condition, cannot be used.
+    def describe(
+        self, schema: str, table: str, where: str, member: str = "", *, is_scanned: bool = False
+    ) -> Sequence[ReadableTable]:
+        """Look at a table; in a group at that of a member, or at those of all members that have it.
 
-        ``is_scanned``: it is only for `scan`, so that it may have any size without a key.
+        Raises BadParameterError if one, or the condition, cannot be used. ``is_scanned``: it is only for `scan`, so
+        that it may have any size without a key.
         """
 
     def begin(self, wish: Wish) -> Position:

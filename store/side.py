@@ -9,6 +9,7 @@ from ..protocol import props
 from ..protocol.canal.entry_pb2 import MYSQL, Entry, EntryType, EventType, Header, Pair, RowChange
 from ..protocol.canal.packet_pb2 import Messages
 from ..protocol.canal.resultset import RowBlock
+from ..protocol.cut import ONE, Cut
 from ..protocol.identifiers import quote_table
 from ..protocol.position import Position
 from ..protocol.wire import varint
@@ -25,10 +26,22 @@ def _header(at: Position, prop: Pair) -> Header:
     )
 
 
+def _of_member(at: Position, member: str) -> Position:
+    """Return where a client is in a member of a group, or in the only source."""
+    return at.places.get(member, at) if isinstance(at, Cut) else at
+
+
 def _batch(
-    batch_id: int, entries: Sequence[bytes], at: Position, *, timestamp: int, rows: int = 0, snapshot: int = 0
+    batch_id: int,
+    entries: Sequence[bytes],
+    at: Position,
+    *,
+    timestamp: int,
+    rows: int = 0,
+    snapshot: int = 0,
+    member: str = ONE,
 ) -> Batch:
-    *_, begin, n = at.parts
+    *_, begin, n = _of_member(at, member).parts
     return Batch(
         batch_id=batch_id,
         slices=[memoryview(entry) for entry in entries],
@@ -59,8 +72,10 @@ def rows_batch(batch_id: int, window: Window, blocks: Sequence[RowBlock], at: Po
     """Return the batch of rows of a snapshot for a client that is at a position; a whole table is emptied before."""
     chunk, wish = window.chunk, window.wish
     assert chunk is not None
-    header = _header(at, Pair(key=props.SNAPSHOT, value=str(wish.snapshot_id)))
+    header = _header(_of_member(at, wish.member), Pair(key=props.SNAPSHOT, value=str(wish.snapshot_id)))
     header.serverId = chunk.server_id
+    if wish.member:
+        header.props.add(key=props.MEMBER, value=wish.member)
     more = header.SerializeToString()
     entries = [block.entry(chunk.time, more) for block in blocks if len(block)]
     if window.is_whole:
@@ -71,4 +86,5 @@ def rows_batch(batch_id: int, window: Window, blocks: Sequence[RowBlock], at: Po
         emptied = Entry(header=header, entryType=EntryType.ROWDATA, storeValue=statement.SerializeToString())
         entries.insert(0, Messages(messages=[emptied.SerializeToString()]).SerializeToString())
     rows = sum(map(len, blocks))
-    return _batch(batch_id, entries, at, timestamp=int(chunk.time * 1000), rows=rows, snapshot=wish.snapshot_id)
+    ms, of = int(chunk.time * 1000), wish.snapshot_id
+    return _batch(batch_id, entries, at, timestamp=ms, rows=rows, snapshot=of, member=wish.member)

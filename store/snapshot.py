@@ -51,6 +51,8 @@ class Selection:
     """Conditions on the rows, by ``schema.table``; rows of other tables come all."""
     rate: int = 0
     """Rows a second that are read at most; 0 for any number."""
+    member: str = ""
+    """Of a group: the member whose tables are wanted; empty for those of all."""
 
 
 @dataclass(slots=True)
@@ -72,6 +74,8 @@ class TableProgress:
     end: Key | None = None
     """The last row of the table when it was begun: what is after it comes by changes. None before the first chunk."""
     is_done: bool = False
+    member: str = ""
+    """Of a group: the one whose table it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +197,8 @@ class Wish:
     after: Key | None
     end: Key | None
     rate: int
+    member: str = ""
+    """Of a group: the one whose table it is."""
 
 
 class Window:
@@ -225,7 +231,7 @@ class Window:
         """Return the slot at ``high``; None while the ring is not there. Raises SourceChangedError."""
         if self.slot is None and self.high is not None:
             try:
-                self.slot = track.sequence_of(self.high)
+                self.slot = track.stop_of(self.high)
             except GoneError:  # the subscriber has confirmed more than that
                 self.slot = 0
         return self.slot
@@ -389,7 +395,7 @@ class Snapshots:
                     after, end, is_done = read.after, read.end, read.is_done
                 if not is_done:
                     names = table.schema, table.name, table.where
-                    return Wish(snapshot.snapshot_id, number, *names, after, end, snapshot.rate)
+                    return Wish(snapshot.snapshot_id, number, *names, after, end, snapshot.rate, table.member)
         return None
 
     def confirm(self, given: Given) -> bool:
@@ -416,6 +422,7 @@ def _read(item: dict[str, Any]) -> Snapshot:
             _key(it["after"]),
             _key(it["end"]),
             bool(it["is_done"]),
+            str(it.get("member", "")),  # an earlier version knew no groups
         )
         for it in item["tables"]
     ]

@@ -756,8 +756,8 @@ class Serving(ABC):
             SourceError: the source cannot be asked.
         """
         reader, where = self.running_parser().table_reader(), selection.where
-        found = [name.split(".", 1) for name in await self.tables(selection.tables)]
-        names = [(schema, table) for schema, table in found if wanted.has(schema, table)]
+        given = [name.split(".", 1) for name in await self.tables(selection.tables)]
+        names = [(schema, table) for schema, table in given if wanted.has(schema, table)]
         if not names:
             which = f" that matches {selection.tables!r}" if selection.tables else ""
             raise BadParameterError(f"the client gets no table{which} that is at the source now", "tables")
@@ -769,10 +769,19 @@ class Serving(ABC):
         try:
             for schema, table in names:
                 condition = await self._condition(wanted, schema, table, where.get(f"{schema}.{table}", ""))
-                readable = await asyncio.to_thread(reader.describe, schema, table, condition)
-                progress.append(TableProgress(schema, table, condition, readable.expected))
+                found = await asyncio.to_thread(reader.describe, schema, table, condition, selection.member)
+                if len(found) > 1 and not all(it.key for it in found):
+                    having = ", ".join(it.member for it in found)
+                    raise BadParameterError(
+                        f"{schema}.{table} has no key and is in several members, {having},"
+                        " so the rows of each would take the place of the others'. Take a snapshot of one member",
+                        "member",
+                    )
+                progress += [TableProgress(schema, table, condition, it.expected, member=it.member) for it in found]
         finally:
             await asyncio.to_thread(reader.close)
+        if not progress:
+            raise BadParameterError(f"member {selection.member} has none of the tables", "member")
         return progress
 
     async def _condition(self, wanted: Wanted, schema: str, table: str, more: str) -> str:

@@ -134,11 +134,16 @@ class _SnapshotTask:
         snapshot = self._snapshots.get(self._client_id, wish.snapshot_id)
         snapshot.chunk = shown = ChunkStatus(f"{wish.schema}.{wish.name}", wish.after)
         known = self._described
-        if known is None or (known.schema, known.name) != (wish.schema, wish.name):
-            known = self._described = await _ask(reader, reader.describe, wish.schema, wish.name, wish.where)
+        if known is None or (known.member, known.schema, known.name) != (wish.member, wish.schema, wish.name):
+            names = wish.schema, wish.name, wish.where, wish.member
+            found = await _ask(reader, reader.describe, *names)
+            if not found:
+                raise BadParameterError(f"member {wish.member} has no {wish.schema}.{wish.name} any more", "tables")
+            (known,) = found
+            self._described = known
             if self._snapshots.wish(self._client_id) != wish:  # it was cancelled or paused, or the client has gone back
                 return
-        touched = TouchedKeys(wish.schema, wish.name, known.key, ignore_case=known.ignore_case)
+        touched = TouchedKeys(wish.schema, wish.name, known.key, member=wish.member, ignore_case=known.ignore_case)
         window = Window(wish, touched, is_whole=not known.key)
         self._snapshots.open_window(self._client_id, window)
         try:

@@ -16,7 +16,7 @@ cdef class TouchedKeys:
     cdef size_t key_count
     cdef size_t most
     cdef bytes names
-    cdef Span schema, table                        # in them
+    cdef Span schema, table, member                # in them
     cdef bint ignore_case
     cdef readonly str broken
 

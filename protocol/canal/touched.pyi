@@ -5,7 +5,14 @@ from typing_extensions import Buffer
 class TouchedKeys:
     broken: str
     def __init__(
-        self, schema: str, table: str, indexes: Sequence[int], *, ignore_case: bool = False, most: int = ...
+        self,
+        schema: str,
+        table: str,
+        indexes: Sequence[int],
+        *,
+        member: str = "",
+        ignore_case: bool = False,
+        most: int = ...,
     ) -> None: ...
     def __len__(self) -> int: ...
     def add(self, data: Buffer) -> None: ...

@@ -48,18 +48,22 @@ cdef bint is_same_name(Span name, Span known, bint ignore_case) noexcept nogil:
 cdef class TouchedKeys:
     """Gathers the keys of a table's rows from changes."""
 
-    def __init__(self, str schema, str table, indexes, *, bint ignore_case=False, size_t most=1 << 20):
+    def __init__(
+        self, str schema, str table, indexes, *, str member="", bint ignore_case=False, size_t most=1 << 20
+    ):
         """For the columns of the key, by their place in the table from 0 on; with none, all rows are the same.
 
-        `ignore_case`: names of tables that differ by case only are of one table. With more than `most` keys it is
-        broken.
+        `member`: of a merged stream, whose members may have tables of the same name. `ignore_case`: names of tables
+        that differ by case only are of one table. With more than `most` keys it is broken.
         """
         cdef size_t size = len(schema.encode())
+        cdef size_t both = size + len(table.encode())
         cdef const char *names
-        self.names = (schema + table).encode()
+        self.names = (schema + table + member).encode()
         names = self.names
         self.schema = span_at(names, size)
-        self.table = span_at(names + size, len(self.names) - size)
+        self.table = span_at(names + size, both - size)
+        self.member = span_at(names + both, len(self.names) - both)
         self.ignore_case = ignore_case
         self.most = most
         self.broken = ""
@@ -114,6 +118,8 @@ cdef class TouchedKeys:
             return 0
         if not get_header(&entry, &header, &marks) or not get_row_change(&entry, &change):
             malformed()
+        if marks.member.size and not is_same(marks.member, self.member):
+            return 0
         if marks.is_marker:
             return self.spoil(b"changes are missing")
         if INSERT <= header.event_type <= DELETE:

@@ -47,6 +47,9 @@ def add_commands(commands: Any) -> None:
     snapshot.add_argument(
         "--rate", type=positive, default=0, metavar="N", help="maximum number of rows to read per second"
     )
+    snapshot.add_argument(
+        "--member", default="", metavar="NAME", help="of a group: copy the tables of this member only"
+    )
     one = snapshot.add_mutually_exclusive_group()
     one.add_argument("--watch", type=positive, metavar="ID", help="show the progress of a snapshot until it ends")
     one.add_argument("--pause", type=positive, metavar="ID", help="pause a snapshot")
@@ -63,12 +66,13 @@ def snapshot_command(options: Any) -> int:
     snapshot_id = options.watch or options.pause or options.resume or options.cancel
     if snapshot_id and options.tables:
         options.refuse("name TABLEs to begin a snapshot, or the ID of one that was begun, not both")
-    if (options.where or options.rate) and not options.tables:
-        options.refuse("--where and --rate are for a snapshot that begins: name its TABLEs")
+    if (options.where or options.rate or options.member) and not options.tables:
+        options.refuse("--where, --rate and --member are for a snapshot that begins: name its TABLEs")
     if len(dict(options.where)) < len(options.where):
         options.refuse("a table has one --where: join its conditions by AND or OR")
     if options.tables:
         body = {"tables": ",".join(options.tables), "where": dict(options.where), "maxRowsPerSecond": options.rate}
+        body |= {"member": options.member} if options.member else {}  # a server of an earlier version knows no groups
         snapshot_id = remote.request("POST", path, body=body).json()["id"]
         log.print(Text(f"snapshot {snapshot_id} has begun"))
     elif options.pause:

@@ -175,10 +175,13 @@ class SnapshotWish(BaseModel):
     maxRowsPerSecond: int = Field(  # noqa: N815
         default=0, ge=0, le=1_000_000_000, description="Rows that are read a second at most; 0 for any number."
     )
+    member: str = Field(
+        default="", max_length=64, description="Of a group: the member whose tables are wanted; empty: of all members."
+    )
 
     def selection(self) -> Selection:
         """Return it as the store has it."""
-        return Selection(self.tables, self.where, self.maxRowsPerSecond)
+        return Selection(self.tables, self.where, self.maxRowsPerSecond, self.member)
 
 
 class SnapshotStart(BaseModel):

@@ -475,6 +475,7 @@ class SnapshotTableView(View):
     """A table of a snapshot."""
 
     table: str = Field(description="`schema.table`")
+    member: str = Field(description="Of a group: the member whose table it is; else empty.")
     where: str = Field(description="Condition on its rows; empty for all.")
     state: str = Field(description="`waiting`, `running` or `done`.")
     rows: int = Field(description="Of them acked, or brought by changes.")
@@ -523,6 +524,7 @@ class SnapshotView(View):
         tables = [
             SnapshotTableView(
                 table=f"{it.schema}.{it.name}",
+                member=it.member,
                 where=it.where,
                 state="done" if it.is_done else "running" if it is running and not snapshot.is_paused else "waiting",
                 rows=it.rows,

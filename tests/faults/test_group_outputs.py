@@ -137,3 +137,23 @@ def test_a_target_has_the_tables_of_all_members(
             for server, schema in members.values():
                 wait_equal(sluice, server, mysql80, schema, "a", "b", "ledger", "finished")
             assert output_of(sluice)["state"] == "running"
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(600)
+def test_a_target_begins_with_the_tables_that_all_members_have(
+    sluice: Sluice, members: Members, loads: dict[str, Load], mysql80: Server
+) -> None:
+    url = f"mysql://{mysql80.user}@{mysql80.host}:{mysql80.port}/"
+    progress = f"{members['my'][1]}_progress"
+    given = {"type": "mysql", "url": url, "password": mysql80.password, "start": "snapshot", "progress": progress}
+    with writing(loads), contextlib.ExitStack() as stack:
+        for server, schema in members.values():
+            stack.enter_context(copy_of(server, mysql80, schema))
+        eventually(lambda: all(it.committed > 50 for it in loads.values()))
+        configure(sluice, members, **output(**given))
+        with sluice.reading():
+            kill(sluice, loads, 2)
+            for server, schema in members.values():
+                wait_equal(sluice, server, mysql80, schema, "a", "b", "ledger", "finished")
+            assert output_of(sluice)["state"] == "running"

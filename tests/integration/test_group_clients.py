@@ -1,4 +1,4 @@
-"""What clients get of a group: batches, ranges, formats, moves of their places; on real servers."""
+"""What clients get of a group: batches, ranges, formats, snapshots, moves of their places; on real servers."""
 
 import itertools
 import json
@@ -13,7 +13,7 @@ import urllib3
 from sluice.client_sdk import Client
 from sluice.client_sdk.calls import Limits
 from sluice.protocol.cut import Cut
-from sluice.protocol.errors import BadPositionError
+from sluice.protocol.errors import BadParameterError, BadPositionError
 from tests import commands
 from tests.clients.java import JavaConsumer
 from tests.clients.java import Row as JavaRow
@@ -203,6 +203,49 @@ def test_the_status_names_the_members(sluice: Sluice, client: Client, rows: list
     done = commands.run("status", NAME, "--url", sluice.url)
     for name in MEMBERS:
         assert f"member {name}  merged" in done.stdout
+
+
+def test_a_snapshot_has_the_tables_of_one_member_or_of_all(group: Group, client: Client, rows: list[Row]) -> None:
+    client.ack(take(client, len(rows))[1][-1].to)
+    stored = [
+        (name, str(number))
+        for name in MEMBERS
+        for (number,) in group.query(name, f"SELECT id FROM {group.table(name)}")
+    ]
+    tables = [group.table(name) for name in MEMBERS]
+    with pytest.raises(BadParameterError, match="none of the tables"):
+        client.snapshot(group.table("my"), member="maria")
+    client.snapshot(tables, member="my")
+    got, batches = take(client, len(of("my", stored)))
+    assert sorted(got) == sorted(of("my", stored))
+    for it in batches:
+        client.ack(it)
+    client.snapshot(tables)
+    assert sorted(take(client, len(stored))[0]) == sorted(stored)
+
+
+def test_a_table_that_two_members_have_is_read_of_each_beside_the_changes_of_the_other(
+    group: Group, client: Client, rows: list[Row]
+) -> None:
+    schema = group.members["my"][1]
+    group.query("maria", f"CREATE DATABASE {schema}")
+    try:
+        for name in MEMBERS:
+            group.query(name, f"CREATE TABLE {schema}.same (id INT PRIMARY KEY, note VARCHAR(200))")
+            group.query(name, f"INSERT INTO {schema}.same VALUES (1, '{name}')")
+        for it in take(client, len(rows) + 2)[1]:
+            client.ack(it)
+        client.snapshot(f"{schema}.same")
+        group.query("maria", f"UPDATE {schema}.same SET note = 'changed'")
+        got: dict[str, str] = {}
+        while set(got) != set(MEMBERS) or got["maria"] != "changed":
+            batch = client.get_without_ack(SECONDS)
+            assert batch, f"only {got} came"
+            got |= {str(row.member): str((row.after or {})["note"]) for row in batch}
+            client.ack(batch)
+        assert got == {"my": "my", "maria": "changed"}
+    finally:
+        group.query("maria", f"DROP DATABASE {schema}")
 
 
 class TestAlone:

@@ -10,6 +10,7 @@ from sluice.protocol.cut import Cut, parse_place
 from sluice.protocol.errors import BadPositionError, GoneError
 from sluice.protocol.position import Position
 from sluice.store.batch import Range, RangeLimits
+from sluice.store.snapshot import Window, Wish
 from tests.stream import STEP
 from tests.unit.test_chain import CLIENT, EVENTS, MEMBERS, Merged, cut, orders, place, rows
 
@@ -123,3 +124,14 @@ def test_a_place_after_what_a_client_was_given_last_stays_valid_and_none_before_
     stored = server.stored().cursor
     assert stored is not None
     assert stored.delivered == cut(a=1, b=1, c=0)
+
+
+def test_rows_of_a_snapshot_of_one_member_wait_for_the_place_of_that_member_alone() -> None:
+    server = server_of("a")
+    window = Window(Wish(1, 0, "shop", "goods", "", None, None, 0, "b"), None)  # type: ignore[arg-type]
+    window.high = Cut({"b": cut(b=1).places["b"]})
+    assert window.locate(server.cursors.track) is None
+    server.put("ca")
+    assert window.locate(server.cursors.track) is None
+    server.put("b")
+    assert window.locate(server.cursors.track) == 4 * EVENTS

@@ -73,6 +73,18 @@ def test_rows_are_left_out_that_a_change_has_in_its_image_before_or_after() -> N
     assert len(rows) == 1
 
 
+def test_rows_of_another_member_of_a_group_touch_nothing_and_its_statements_leave_nothing_open() -> None:
+    keys = TouchedKeys("shop", "goods", (0, 2), member="north")
+    keys.add(change(("a", "1"), ("b", "1"), member="south") + change(("c", "1"), ("d", "1"), member="north"))
+    rows = block(("a", "1"), ("b", "1"), ("c", "1"))
+    assert rows.leave_out(keys) == 1
+    assert keys_of(rows) == [("a", "1"), ("b", "1")]
+    ddl = Entry.FromString(Messages.FromString(statement(EventType.ALTER, "ALTER TABLE x", is_ddl=True)).messages[0])
+    ddl.header.props.add(key=props.MEMBER, value="south")
+    keys.add(Messages(messages=[ddl.SerializeToString()]).SerializeToString())
+    assert keys.broken == ""
+
+
 def test_a_key_is_all_its_columns_each_with_its_length() -> None:
     rows = block(("ab", "c"), ("a", "bc"), ("A", "bc"))
     keys = touched()

@@ -48,6 +48,7 @@ from ..thread import ParserThread
 from .config import GroupConfig
 from .member import Clock, MakeMember, Member
 from .places import check_places, places_of
+from .snapshot import GroupTableReader
 
 if TYPE_CHECKING:
     from ...conditions.where import Conditions
@@ -207,7 +208,7 @@ class GroupParser(ParserThread):
 
     def table_reader(self) -> TableReader:
         """See `sluice.instance.source.Parser.table_reader`."""
-        raise NotConfiguredError("a snapshot of a group is not possible yet: take one of each member's destination")
+        return GroupTableReader(self._parsers())
 
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
         """See `sluice.instance.source.Parser.expiries`: a cut is purged when the first of its places is."""

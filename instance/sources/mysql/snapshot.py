@@ -105,14 +105,18 @@ class TableReader:
             if connection is not None:
                 connection.shutdown()
 
-    def describe(self, schema: str, table: str, where: str, *, is_scanned: bool = False) -> ReadableTable:
+    def describe(
+        self, schema: str, table: str, where: str, member: str = "", *, is_scanned: bool = False
+    ) -> Sequence[ReadableTable]:
         """See `sluice.instance.source.TableReader.describe`."""
+        if member:
+            raise BadParameterError(f"the source is a single one, and has no member {member}", "member")
         with self._asking(f"{schema}.{table}") as connection:
             found = self._describe(connection, schema, table, where)
             expected = tables.estimate(connection.session, found.table, KeyRange())
             if not (found.key or where or is_scanned):
                 self._check_size(found.table, tables.storage(connection.session, found.table)[0])
-            return ReadableTable(
+            readable = ReadableTable(
                 schema,
                 table,
                 expected,
@@ -121,6 +125,7 @@ class TableReader:
                 tuple(found.table.columns[place] for place in found.delivered),
                 found.table.key,
             )
+            return [readable]
 
     def begin(self, wish: Wish) -> Position:
         """See `sluice.instance.source.TableReader.begin`."""

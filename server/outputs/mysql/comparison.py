@@ -119,7 +119,7 @@ class Comparison:
 
     def _compare(self, pair: Pair) -> None:
         try:
-            described = self.reader.describe(*pair.source, pair.where, is_scanned=True)
+            (described,) = self.reader.describe(*pair.source, pair.where, is_scanned=True)
         except BadParameterError as error:
             self._leave_out(pair, error)
             return
@@ -128,7 +128,7 @@ class Comparison:
             return
         sides = self._match(pair, described)
         if isinstance(sides, str):  # the target may still have to be altered as the source was
-            described = self.reader.describe(*pair.source, pair.where, is_scanned=True)
+            (described,) = self.reader.describe(*pair.source, pair.where, is_scanned=True)
             self.reach(self.reader.end())
             sides = self._match(pair, described)
         if isinstance(sides, str):

@@ -134,7 +134,7 @@ def mismatches(cursor: "Cursor", routes: Routes, tables: Collection[Name], sourc
             keys = {}
             for name in names if len(names) > 1 or any(routes.columns(*it) for it in names) else ():
                 renamed = routes.columns(*name)
-                columns = reader.describe(*name, "", is_scanned=True).columns
+                columns = reader.describe(*name, "", is_scanned=True)[0].columns
                 key = [it.name for it in columns if it.is_key]
                 keys[name] = tuple(written for it in key if (written := renamed.get(it, it)))
                 if left_out := [it for it in key if not renamed.get(it, it)]:

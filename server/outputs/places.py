@@ -1,11 +1,11 @@
 """Where the entries of a batch stand in the stream."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain, islice
 
 from ...protocol import props
 from ...protocol.canal.rows import decode_changes
-from ...protocol.cut import ONE, Cut, parse_place
+from ...protocol.cut import ONE, Cut, parse_place, places_in
 from ...protocol.position import Position
 from ...store.batch import Batch
 
@@ -23,7 +23,7 @@ def positions_of(batch: Batch) -> Iterator[str]:
     ends = {
         (member, it.canal_place[0]): it.parts
         for text in (batch.from_, batch.to)
-        for member, it in _members(parse_place(text)).items()
+        for member, it in places_in(parse_place(text)).items()
     }
     numbers = varints(batch.positions)
     for change in chain.from_iterable(map(decode_changes, batch.slices)):
@@ -34,10 +34,6 @@ def positions_of(batch: Batch) -> Iterator[str]:
         yield str(Cut({member: Position.of_parts(source, file, *place)})) if source and place else batch.from_
 
 
-def _members(place: Position) -> Mapping[str, Position]:
-    return place.places if isinstance(place, Cut) else {ONE: place}
-
-
 def ends_of(batch: Batch) -> list[int]:
     """Return after how many of its entries transactions of a batch end; those of statements that commit are none."""
     changes = chain.from_iterable(map(decode_changes, batch.slices))
@@ -46,7 +42,7 @@ def ends_of(batch: Batch) -> list[int]:
 
 def is_transaction(batch: Batch) -> bool:
     """Whether a batch is one whole transaction."""
-    begin = Position.parse(batch.from_)
+    begin = parse_place(batch.from_)
     return begin == begin.transaction and ends_of(batch) == [batch.entries]
 
 

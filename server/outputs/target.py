@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...instance.skipped import Skipped
-from ...protocol.cut import Cut, parse_place
+from ...protocol.cut import parse_place, places_in
 from ...protocol.errors import SluiceError
 from ...store.batch import Batch
 
@@ -69,8 +69,7 @@ def server_of(batch: Batch) -> str:
 
 def servers_of(batch: Batch) -> set[str]:
     """Return which servers the source of a batch is, as positions call them: several if it is a group."""
-    place = parse_place(batch.to)
-    return {it.source for it in (place.places.values() if isinstance(place, Cut) else (place,))}
+    return {it.source for it in places_in(parse_place(batch.to)).values()}
 
 
 class Place(NamedTuple):

@@ -61,10 +61,8 @@ class Prepared:
 
 def server_of(batch: Batch) -> str:
     """Return which server a batch was read from, as positions call it; of a group, each with its member."""
-    place = parse_place(batch.to)
-    if isinstance(place, Cut):
-        return ",".join(f"{member}={it.source}" for member, it in place.places.items())
-    return place.source
+    places = places_in(parse_place(batch.to))
+    return ",".join(f"{member}={it.source}" if member else it.source for member, it in places.items())
 
 
 def servers_of(batch: Batch) -> set[str]:

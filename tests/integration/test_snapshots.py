@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -321,8 +321,8 @@ async def test_no_rows_come_of_a_snapshot_that_was_cancelled_or_paused_while_its
     describe, begun, calls = TableReader.describe, threading.Event(), itertools.count()
     may_end = threading.Event()
 
-    def slow(reader: TableReader, schema: str, table: str, where: str) -> ReadableTable:
-        found = describe(reader, schema, table, where)
+    def slow(reader: TableReader, schema: str, table: str, where: str, member: str = "") -> Sequence[ReadableTable]:
+        found = describe(reader, schema, table, where, member)
         if next(calls):  # the first is for the call that begins the snapshot
             begun.set()
             assert may_end.wait(10)

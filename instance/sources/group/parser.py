@@ -23,7 +23,6 @@ from ....protocol.errors import (
     BadPositionError,
     ConfigError,
     FilterError,
-    NotConfiguredError,
     PurgedError,
     SluiceError,
     SourceChangedError,

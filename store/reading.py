@@ -269,6 +269,7 @@ class Reading:
         """
         self.floor = Floor(place if self.floor is None else self.floor.place(place))
         self.confirm(sequence)
+        self.gtids = self._not_ahead(self.gtids, self.durable)  # what is executed at the others' places is unknown
         durable = self.place(self.durable)
         assert isinstance(durable, Cut)  # it has begun
         self._durable = durable.transaction

@@ -30,6 +30,8 @@ WORKERS = 16
 DURABLE = ("--innodb-flush-log-at-trx-commit=1", "--sync-binlog=1")
 LAST = "finished"
 """A table whose row ends what was written."""
+LIMIT = 1800.0
+"""Seconds that anything may take."""
 PAUSE = 0.02
 """Seconds from one look at the target to the next."""
 
@@ -149,13 +151,13 @@ def until_last(target: Server) -> float:
 
 
 def wait(target: Server, schema: str, table: str) -> None:
-    """Wait until a table has rows."""
+    """Wait until a table has rows. Raises SystemExit when that takes too long."""
+    there = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+    end = time.monotonic() + LIMIT
     with _looking(target) as look:
-        while not look(
-            "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s", (schema, table)
-        ):
-            time.sleep(PAUSE)
-        while not look(f"SELECT 1 FROM {schema}.{table}", ()):
+        while not (look(there, (schema, table)) and look(f"SELECT 1 FROM {schema}.{table}", ())):
+            if time.monotonic() > end:
+                raise SystemExit(f"{schema}.{table} has no rows on the target after {LIMIT:g} s")
             time.sleep(PAUSE)
 
 

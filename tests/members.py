@@ -49,12 +49,12 @@ class Played:
         self._staging, self._writer = Staging(), SegmentWriter(ring.pool)
         self._source, self._file = ring.sources.intern(("", f"of-{name}")), ring.files.intern((FILE, CREATED))
 
-    def begin(self, written: int = 0, gtids: GtidSet | None = None) -> Self:
-        """Say where it begins."""
+    def begin(self, written: int = 0, gtids: GtidSet | None = None, *, is_named: bool = True) -> Self:
+        """Say where it begins; unless ``is_named`` only its first slot will tell the place."""
         asked = next((it.position for it in self.places if it is not None), None)
         found = asked or place(self.name, written)
         self.at = found.begin - 4, found.n
-        self._on_begin(found, gtids)
+        self._on_begin(found if is_named else None, gtids)
         return self
 
     def bring(self, *rows: str, ends: bool = True) -> None:

@@ -290,6 +290,8 @@ def move(list pools not None, const int64_t[::1] slices not None, Ring to not No
         if slices[i + 2] & PART:
             end = pool.taken
         else:
+            if not 0 < stop - pool.next <= <int64_t>pool.ends.size():
+                raise IndexError(f"member {pool.member}: transaction {stop} is not in its pool")
             end = pool.ends[stop - pool.next - 1]
             pool.ends.erase(pool.ends.begin(), pool.ends.begin() + (stop - pool.next))
             pool.next = stop

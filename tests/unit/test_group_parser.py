@@ -237,3 +237,18 @@ def test_a_member_that_has_lost_its_place_goes_on_where_all_clients_are(tmp_path
         group.member("b", after=again).begin().bring("3")
         group.wait_for("a:1", "a:2", "b:3")
         assert group.end() == cut(a=2, b=8)
+
+
+def test_a_member_may_begin_at_a_place_that_only_its_first_slot_names(tmp_path: Path) -> None:
+    with Group(tmp_path, "a", "b", "c", start=Cursor.at(cut(a=2, b=0))) as group:
+        a = group.member("a").begin(is_named=False)
+        b, c = group.member("b").begin(), group.member("c").begin(5, is_named=False)
+        a.bring("1")
+        group.wait_for("a:1")
+        assert group.member("a") is a, "it is read on"
+        b.bring("2")
+        c.bring("3")
+        eventually(lambda: "c" in group.kept)
+        group.kept["c"].set_result(None)
+        eventually(lambda: group.rest() is None and "c:3" in group.rows())  # type: ignore[func-returns-value]
+        assert group.end() == cut(a=3, b=1, c=6)

@@ -80,8 +80,9 @@ class Member:
         self.name = name
         self.config = config
         self.places = places
+        self.has_begun = False
         self.begun: Position | None = None
-        """Where its stream began."""
+        """Where its stream began; None if only its first slot will say that."""
         self.gtids: GtidSet | None = None
         """What was executed there; None if unknown."""
         self.gap: PurgedError | None = None
@@ -134,6 +135,12 @@ class Member:
         self.stop()
         self._ring.close()
 
+    def find_start(self) -> Position | None:
+        """Return where its stream began, as soon as that is known."""
+        if self.begun is None and self._ring.next:
+            self.begun = Track(self._ring).position(self._ring.place(self._ring.first))
+        return self.begun
+
     @property
     def place(self) -> Position | None:
         """The place after what has moved from its pool; None if nothing has."""
@@ -169,7 +176,7 @@ class Member:
         if gtids is None:
             known = (it.gtid for it in self.places if it is not None and it.position == position and it.gtid)
             gtids = next(map(parse_gtids, known), None)
-        self.gtids, self.begun = gtids, position
+        self.gtids, self.begun, self.has_begun = gtids, position, True
         self.pool.executed = None if gtids is None else gtids.copy()
         self._on_change()
 

@@ -590,11 +590,11 @@ class GroupParser(ParserThread):
 
     def _has_begun(self, kept: Cut) -> bool:
         """Whether all members have begun that the stream begins with."""
-        return all(it.begun is not None for it in self._current() if not kept.places or it.name in kept.places)
+        return all(it.has_begun for it in self._current() if not kept.places or it.name in kept.places)
 
     def _begin(self, merger: Merger, places: Sequence[Cursor | None], kept: Cut) -> None:
         """Say where the stream begins."""
-        begun = {it.name: it for it in self._current() if it.begun is not None}
+        begun = {it.name: it for it in self._current() if it.has_begun}
         if kept.places:
             begun = {name: it for name, it in begun.items() if name in kept.places}
         self._reached = Cut({**kept.places, **{name: it.begun for name, it in begun.items() if it.begun is not None}})
@@ -616,13 +616,13 @@ class GroupParser(ParserThread):
         """Let members join that have begun and whose starts are stored, and say what others have lost meanwhile."""
         assert self._reached is not None
         for it in self._current():
-            if it.begun is None:
+            if not it.has_begun:
                 continue
             if it.name in self._reached.places:
                 it.is_admitted = True
-                if it.gap is not None:
+                if it.gap is not None and it.begun is not None:
                     self._pass_gap(it, it.gap)
-            elif self._is_kept(it) and may_join:
+            elif self._is_kept(it) and may_join and it.begun is not None:
                 Track(self._ring).stage_join(self._staging, self._writer, it.name, it.begun)
                 if self._ring.put(self._staging, self._stopping):
                     self._reached = self._reached.advance(it.name, it.begun)
@@ -631,13 +631,14 @@ class GroupParser(ParserThread):
 
     def _is_kept(self, member: Member) -> bool:
         """Whether it is stored where a member begins; else see to it."""
-        if self.keep_start is None or member.begun is None:
-            return member.begun is not None
+        start = member.find_start()
+        if self.keep_start is None or start is None:
+            return start is not None
         if member.joining is None:
             if time.monotonic() < member.joins_after:
                 return False
-            self._starts[member.name] = Cursor.at(member.begun, str(member.gtids or ""))
-            member.joining = self.keep_start(member.name, member.begun, member.gtids)
+            self._starts[member.name] = Cursor.at(start, str(member.gtids or ""))
+            member.joining = self.keep_start(member.name, start, member.gtids)
             member.joining.add_done_callback(lambda _: self._wake.set())
         if not member.joining.done():
             return False

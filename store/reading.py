@@ -269,10 +269,12 @@ class Reading:
         """
         self.floor = Floor(place if self.floor is None else self.floor.place(place))
         self.confirm(sequence)
-        self.gtids = self._not_ahead(self.gtids, self.durable)  # what is executed at the others' places is unknown
-        durable = self.place(self.durable)
+        at = max(self.durable, self.track.ring.first)  # inside a transaction what is before that may be freed
+        self.gtids = self._not_ahead(self.gtids, at)  # what is executed at the others' places is unknown
+        durable = self.place(at)
         assert isinstance(durable, Cut)  # it has begun
-        self._durable = durable.transaction
+        former = self._durable if isinstance(self._durable, Cut) else Cut()
+        self._durable = former.join(durable.transaction)
 
     def first_wanted(self, start: int, stop: int) -> Collected:
         """Return the first entry that it would be given of the slots [start, stop), if there is one."""

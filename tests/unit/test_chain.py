@@ -206,10 +206,10 @@ def test_the_gtids_of_a_client_are_those_of_its_place_when_it_is_given_what_it_h
     server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=0, b=5, c=0), "b=0-101-5")), 0)
     server.put("baba")
     assert server.take() == ["a0", "a1"]
-    assert server.stored().cursor == Cursor.at(cut(a=2, b=5, c=0), "a=0-101-2;b=0-101-5")
+    assert server.stored().cursor == Cursor.at(cut(a=2, b=5, c=0), "a=0-101-2;b=0-101-5", cut(a=2, b=5, c=0))
     server.put("bbbb")
     assert server.take() == ["b5"]
-    assert server.stored().cursor == Cursor.at(cut(a=2, b=6, c=0), "a=0-101-2;b=0-101-6")
+    assert server.stored().cursor == Cursor.at(cut(a=2, b=6, c=0), "a=0-101-2;b=0-101-6", cut(a=2, b=6, c=0))
 
 
 def test_a_place_of_another_order_has_no_gtids_of_the_members_in_which_the_ring_is_not_so_far() -> None:

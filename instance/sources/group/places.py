@@ -33,6 +33,8 @@ def places_of(name: str, places: Sequence[Cursor | None]) -> list[Cursor | None]
             gtids = parse_executed(it.gtid).get(name, "")
             restart = it.restart.places.get(name) if isinstance(it.restart, Cut) else None
             found.append(None if place is None else replace(Cursor.at(place, str(gtids)), restart=restart))
+    if not found:
+        return []
     first, *rest = found
     runs = itertools.groupby(rest, lambda it: it is None or it == OLDEST)
     sorted_ = [it for is_any, run in runs for it in (run if is_any else starts([*run], None))]

@@ -88,7 +88,7 @@ def test_files_have_each_change_of_each_member_once(
         indexes = [json.loads(it.read_text()) for it in sorted(folder.glob("*.index"))]
         return [line for it in indexes for line in (folder / it["file"]).read_bytes().splitlines()]
 
-    configure(sluice, members, **output(type="file", folder=folder, fileBytes=1 << 16, fileSeconds=3, maxBytes=1024))
+    configure(sluice, members, **output(type="file", folder=folder, fileBytes=1 << 16, fileSeconds=3, maxBytes=8192))
     with sluice.reading(), writing(loads):
         kill(sluice, loads, kills)
         eventually(lambda: has_ends(loads, read()), "the ends in files")

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance.source import ReadableTable
 from sluice.protocol import props
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType
 from sluice.protocol.canal.rows import decode_rows
@@ -118,7 +117,7 @@ def test_snapshots_of_split_tables_are_refused(mariadb118: Server, database: Dat
         )
         reader = delivery.parser.table_reader()
         try:
-            assert isinstance(reader.describe(schema, "items", ""), ReadableTable)
+            assert [it.name for it in reader.describe(schema, "items", "")] == ["items"]
             with pytest.raises(BadParameterError, match="delivered as those of another table"):
                 reader.describe(schema, "orders_1", "")
         finally:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from pymysql.constants import ER
+from pymysql.err import OperationalError
 
 from sluice.protocol.canal.entry_pb2 import Entry
 from sluice.server.outputs.mysql.session import Session, Turns
-from sluice.server.outputs.mysql.settings import SafeMode
+from sluice.server.outputs.mysql.settings import Existing, SafeMode
 from sluice.server.outputs.mysql.target import MysqlTarget
 from sluice.server.outputs.target import DeliveryError, RejectedError
 from sluice.sql.database import Database as Account
@@ -263,6 +265,29 @@ def test_what_another_output_of_the_channel_has_applied_is_left_out_also_in_part
         assert marks == [(7, 1, "shop/copy")]
     finally:
         copy.server.query("DROP DATABASE IF EXISTS retl")
+
+
+def test_a_snapshot_whose_transaction_is_repeated_deletes_the_rows_that_are_there_once(
+    copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy.create("id INT PRIMARY KEY")
+    copy.server.query(f"INSERT INTO {copy.schema}.t VALUES (9)")
+    settings: dict[str, Any] = {"start": "snapshot", "existing": Existing.REPLACE, "safe_mode": "auto"}
+    with copy.opened(**settings) as target:
+        move, moved = target._progress.move, list[int]()
+
+        def meet_a_deadlock_once(*arguments: Any) -> None:
+            moved.append(1)
+            if len(moved) == 1:
+                raise OperationalError(ER.LOCK_DEADLOCK, "Deadlock found")
+            move(*arguments)
+
+        monkeypatch.setattr(target._progress, "move", meet_a_deadlock_once)
+        copy.send(target, copy.read("t", {"id": 1}), end=100, snapshot=1)
+    assert copy.rows() == [(1,)]
+    with copy.opened(2, **settings) as target:
+        copy.send(target, *transactions(copy.change("t", None, {"id": 2})), end=200, begin=100)
+    assert copy.rows() == [(1,), (2,)]
 
 
 # --- locks -----------------------------------------------------------------------------------------------------------

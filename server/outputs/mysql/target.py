@@ -194,7 +194,13 @@ class MysqlTarget:
             workers.apply(whole, keys, mode)
             whole = []
 
+        is_again = False
+
         def work(is_safe: bool) -> None:
+            nonlocal is_again
+            if is_again:
+                self._tables.forget()  # those that were admitted are not any more: it was rolled back
+            is_again = True
             main.write(whole, is_safe=is_safe)
             self._progress.move(main.cursor, place)
 

@@ -83,6 +83,16 @@ def test_a_table_is_made_under_its_other_name_with_the_columns_that_it_is_to_hav
         copies.target.query(f"DROP DATABASE IF EXISTS {schema}")
 
 
+def test_a_unique_key_is_left_out_with_any_of_its_columns(copies: Copies) -> None:
+    # Without the column it would be unique in the others, and take different rows for one.
+    copies.define("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, UNIQUE (a), UNIQUE ab (a, b), KEY (b, a))")
+    copies.create("t", columns=f"{copies.schema}.t: b ->")
+    sql = copies.definition("t")
+    assert "UNIQUE KEY `a` (`a`)" in sql
+    assert "`ab`" not in sql
+    assert "KEY `b` (`a`)" in sql
+
+
 def test_what_the_target_does_not_know_is_named(copies: Copies) -> None:
     copies.define("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9) COLLATE utf8mb4_uca1400_ai_ci)")
     with pytest.raises(TargetError, match=r"cannot make its copy of .*\.t .*utf8mb4_uca1400_ai_ci.*Create it there"):

@@ -28,6 +28,10 @@ _CHARSET: Final = re.compile(r"(\n\).* DEFAULT CHARSET=\w+\b)(?! COLLATE=)", re.
 _REFERENCES: Final = re.compile(
     r"^\s*CONSTRAINT .* FOREIGN KEY .* REFERENCES (?:`((?:[^`]|``)+)`\.)?`((?:[^`]|``)+)`", re.MULTILINE
 )
+_UNIQUE: Final = (
+    "SELECT index_name, column_name FROM information_schema.statistics"
+    " WHERE table_schema = %s AND table_name = %s AND non_unique = 0 AND index_name <> 'PRIMARY'"
+)
 
 
 class Creation:
@@ -79,10 +83,14 @@ class Creation:
         if not columns:
             self._run(cursor, source, _HEAD.sub(lambda _: f"CREATE TABLE {quote_table(*target)}", sql, count=1))
             return
-        name = quote_table(target[0], f"{UNFINISHED}_{crc32('.'.join((*source, *target)).encode()):08x}")
+        unfinished = f"{UNFINISHED}_{crc32('.'.join((*source, *target)).encode()):08x}"
+        name = quote_table(target[0], unfinished)
         self._run(cursor, source, f"DROP TABLE IF EXISTS {name}")
         self._run(cursor, source, _HEAD.sub(lambda _: f"CREATE TABLE {name}", sql, count=1))
-        self._run(cursor, source, f"ALTER TABLE {name} {_alterations(columns)}")
+        cursor.execute(_UNIQUE, (target[0], unfinished))
+        # A unique key without one of its columns would take different rows of the source for one.
+        dropped = {index for index, column in cursor.fetchall() if columns.get(column) == ""}
+        self._run(cursor, source, f"ALTER TABLE {name} {_alterations(columns, sorted(dropped))}")
         self._run(cursor, source, f"RENAME TABLE {name} TO {quote_table(*target)}")
 
     def _run(self, cursor: "Cursor", source: Name, sql: str) -> None:
@@ -105,10 +113,16 @@ def _schema(name: str, definition: Definition) -> str:
     )
 
 
-def _alterations(columns: Mapping[str, str]) -> str:
+def _alterations(columns: Mapping[str, str], indexes: Sequence[str]) -> str:
+    """Return what renames and drops columns, and drops indexes."""
     return ", ".join(
-        f"RENAME COLUMN {quote_name(name)} TO {quote_name(written)}" if written else f"DROP COLUMN {quote_name(name)}"
-        for name, written in columns.items()
+        [f"DROP INDEX {quote_name(it)}" for it in indexes]
+        + [
+            f"RENAME COLUMN {quote_name(name)} TO {quote_name(written)}"
+            if written
+            else f"DROP COLUMN {quote_name(name)}"
+            for name, written in columns.items()
+        ]
     )
 
 

@@ -138,6 +138,25 @@ class Source:
         return dict(zip(("id", "u", "w", "v"), (key, *self.rows[key]), strict=True)) if key in self.rows else None
 
 
+def test_a_unique_key_of_a_column_that_is_not_sent_stays_unique(mariadb118: Server, database: Database) -> None:
+    with copy_of(mariadb118, database(mariadb118), safe_mode="never", workers=8) as copy:
+        copy.create("id INT PRIMARY KEY, v INT, g INT AS (v + id) VIRTUAL UNIQUE")
+        copy.server.query(f"INSERT INTO {copy.schema}.t (id, v) VALUES (1, 0), (2, 0)")
+        changes = [copy.change("t", {"id": it, "v": 0}, {"id": it, "v": 5}) for it in (2, 1)]
+        with copy.opened() as target:
+            copy.send(target, *transactions(*changes), end=100)
+        assert copy.rows() == [(1, 5, 6), (2, 5, 7)]
+
+
+def test_an_update_without_a_column_of_a_unique_key_names_that(copy: Copy) -> None:
+    copy.create("id INT PRIMARY KEY, v INT, w INT UNIQUE")
+    copy.server.query(f"INSERT INTO {copy.schema}.t VALUES (1, 0, 1)")
+    update = copy.change("t", {"id": 1, "v": 0}, {"id": 1, "v": 5})
+    with copy.opened() as target, pytest.raises(RejectedError, match="the change lacks w"):
+        copy.send(target, *transactions(update), end=100)
+    assert copy.rows() == [(1, 0, 1)]
+
+
 def interrupt(copy: Copy, target: MysqlTarget, *entries: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
     """Send entries, and lose the target when all workers have committed."""
     with monkeypatch.context() as patch:

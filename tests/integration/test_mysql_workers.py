@@ -180,6 +180,27 @@ def test_what_was_applied_before_a_crash_is_not_applied_again(copy: Copy, monkey
     assert copy.target().open(copy.memory, "", 3) == place(100)
 
 
+def test_what_was_applied_is_forgotten_once_it_has_passed_also_transactions_without_rows(
+    copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluice.server.outputs.mysql.units.SIZE", 64 << 10)
+    copy.create("id INT PRIMARY KEY")
+    rows = [copy.change("t", None, {"id": number}) for number in range(3)]
+    with copy.opened() as target:
+        first = copy.prepare(target, *transactions(rows[0]), BEGIN, END)
+        second = copy.prepare(target, *transactions(rows[1]), begin=2)
+        with monkeypatch.context() as patch:
+            patch.setattr(target._progress, "move", lambda *_: target.abandon())
+            with pytest.raises(DeliveryError):
+                target.send([first, second], place(3))
+    with copy.opened(2) as target:
+        copy.send(target, *transactions(rows[0]), end=1)
+        copy.send(target, BEGIN, END, begin=1, end=2)
+        copy.send(target, *transactions(rows[1], rows[2]), begin=2, end=4)
+    assert copy.rows() == [(0,), (1,), (2,)]
+    assert copy.server.query(f"SELECT * FROM {copy.progress}.sluice_output_applied") == []
+
+
 def test_a_cursor_that_was_moved_by_hand_lets_all_be_applied_again(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     copy.create("v INT")
     rows = [copy.change("t", None, {"v": number}, key=()) for number in range(2)]

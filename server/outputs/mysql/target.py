@@ -208,7 +208,7 @@ class MysqlTarget:
             work(is_safe=True)
             main.commit()
             self._progress.settle()
-        elif any(it.is_whole for it in units):
+        elif any(it.is_whole and not it.is_empty for it in units):
             main.transact(work, mode if all(it.is_free for it in whole) else SafeMode.ALWAYS)
             self._progress.settle()
         main.write(left[end:], is_safe=True)

@@ -41,6 +41,11 @@ class Unit:
         """Whether others may be applied at the same time, as far as they do not depend on one another."""
         return self.is_begun and self.is_whole
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether they are whole transactions without rows: nothing is applied."""
+        return self.is_free and not self.changes.num_rows
+
 
 def snapshot_of(batch: Batch, decoder: EnvelopeDecoder, guard: LoopGuard) -> Unit:
     """Return the rows of a batch of a snapshot."""
@@ -53,7 +58,10 @@ def snapshot_of(batch: Batch, decoder: EnvelopeDecoder, guard: LoopGuard) -> Uni
 
 
 def units_of(batch: Batch, data: bytes, decoder: EnvelopeDecoder, guard: LoopGuard) -> Iterator[Unit]:
-    """Give the changes of a batch in their order, without what has no rows, or is left out. Raises DecodeError."""
+    """Give the changes of a batch in their order, without what is left out. Raises DecodeError.
+
+    Also transactions without rows: with others they may be noted as applied.
+    """
     made, view, server = outline(data), memoryview(data), server_of(batch)
     transactions = Transactions(data, batch.positions, guard.mark)
     begin = first = 0
@@ -63,9 +71,8 @@ def units_of(batch: Batch, data: bytes, decoder: EnvelopeDecoder, guard: LoopGua
             guard.returned += 1
         else:
             changes = guard.without_own(decoder.decode(view[begin:end]))
-            if changes.num_rows or not is_begun:
-                names = transactions.names(first, last)
-                yield Unit(changes, view[begin:end], is_begun, is_whole=True, server=server, names=names)
+            names = transactions.names(first, last)
+            yield Unit(changes, view[begin:end], is_begun, is_whole=True, server=server, names=names)
         begin, first = end, last
     rest, name = view[made.boundary :], transactions.names(first, first + 1)
     guard.drops_open = made.is_open and (transactions.is_open_marked or (guard.drops_open and not name and not first))
@@ -75,15 +82,15 @@ def units_of(batch: Batch, data: bytes, decoder: EnvelopeDecoder, guard: LoopGua
 
 
 def left_of(units: Iterable[Unit], progress: Progress, decoder: EnvelopeDecoder) -> Iterator[Unit]:
-    """Give what of units is not applied yet. Raises RejectedError where that is not known."""
+    """Give what of units has rows and is not applied yet. Raises RejectedError where that is not known."""
     for unit in units:
         if not unit.is_whole:
             if not progress.has_open(unit.server, unit.names):
                 yield unit
-        elif not unit.names or (left := progress.pass_over(unit.server, unit.names)) is None:
-            yield unit
-        else:
+        elif unit.names and (left := progress.pass_over(unit.server, unit.names)) is not None:
             yield from _some_of(unit, left, decoder)
+        elif not unit.is_empty:
+            yield unit
 
 
 def _some_of(unit: Unit, numbers: Sequence[int], decoder: EnvelopeDecoder) -> Iterator[Unit]:

@@ -54,6 +54,8 @@ class Cursor:
 
 OLDEST = Cursor("", 0, 0, 0)
 """Stands for the oldest place that the source has, where it has purged the place before it in a list of places."""
+SKIP = "-skip"
+"""Ends the word for a move over nothing but transactions that came next, see `StoredClient.moved`."""
 _EARLIER = "moved "
 """An earlier version wrote this, how a cursor was moved, a space and then what the client had remembered before, all
 into the text of the client."""
@@ -86,7 +88,8 @@ class StoredClient:
     """Name of the token that has created it; empty if that was an administrator's, or no token, or of an output's."""
     moved: str = ""
     """How its cursor was moved by hand since its ``memory``: another word each time, which begins with the time, ms
-    since 1970, and a dash. Empty if it was not."""
+    since 1970, and a dash. It ends with `SKIP` if only transactions that came next were passed over. Empty if it was
+    not."""
     limits: Limits = UNLIMITED
     """How much it may be given."""
     used: str = ""

@@ -20,7 +20,7 @@ from ...protocol.errors import (
 from ...protocol.position import Position
 from ...store.allowance import Limits
 from ...store.batch import Batch
-from ...store.cursor import Cursor, StoredClient
+from ...store.cursor import SKIP, Cursor, StoredClient
 from ...store.moves import By, Move
 from ...store.snapshot import Selection, TableProgress
 from ...store.status import ClientStatus
@@ -248,7 +248,9 @@ class Calls(Destinations):
         before = instance.gate.last(client_id)
         end = instance.cursors.places.skip(client_id, parse_place(position), now=time.monotonic(), by=by_caller())
         if end != parse_place(position):  # else it was a marker alone
-            instance.cursors.clients.tell_owner(client_id, _moved())
+            unseen = instance.cursors.clients.moved(client_id)
+            is_skip = not unseen or unseen.endswith(SKIP)  # an output that has not seen another move learns of that
+            instance.cursors.clients.tell_owner(client_id, _moved() + SKIP * is_skip)
         instance.wake()
         await instance.flush()
         await self.audit(destination, "skip", client_id, before=position, after=str(end))

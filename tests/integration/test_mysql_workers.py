@@ -16,6 +16,7 @@ from sluice.server.outputs.mysql.target import MysqlTarget
 from sluice.server.outputs.target import DeliveryError, RejectedError
 from sluice.sql.database import Database as Account
 from sluice.sql.tables import Tables
+from sluice.store.cursor import SKIP
 from tests.conftest import Database
 from tests.effort import times
 from tests.integration.mysql_copy import BEGIN, END, Copy, copy_of, place
@@ -213,6 +214,21 @@ def test_a_cursor_that_was_moved_by_hand_lets_all_be_applied_again(copy: Copy, m
     finally:
         target.close()
     assert copy.rows() == [(0,), (0,), (1,), (1,)]
+
+
+def test_a_skip_lets_nothing_be_applied_again(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy.create("v INT")
+    rows = [copy.change("t", None, {"v": number}, key=()) for number in range(3)]
+    with copy.opened() as target:
+        interrupt(copy, target, *transactions(*rows[1:]), monkeypatch=monkeypatch)
+    target = copy.target()
+    assert target.open(copy.memory, f"2-by-hand{SKIP}", 2) is None
+    try:
+        copy.send(target, *transactions(*rows[1:]), end=100)
+    finally:
+        target.close()
+    assert copy.rows() == [(1,), (2,)]
+    assert copy.server.query(f"SELECT * FROM {copy.progress}.sluice_output_applied") == []
 
 
 def test_another_source_without_gtids_is_refused_while_its_transactions_may_be_there(

@@ -22,6 +22,7 @@ from ....protocol.cut import parse_place
 from ....protocol.identifiers import quote_table
 from ....sql.database import Database
 from ....sql.progress import create_tables
+from ....store.cursor import SKIP
 from ..kept import Kept, read_memory, resume, seek_advice
 from ..settings import Output
 from ..target import DeliveryError, Place, RejectedError
@@ -115,7 +116,7 @@ class Progress:
             f"UPDATE {self.table('_workers')} SET epoch = %s WHERE job = %s",  # noqa: S608
             (self._epoch, self.job),
         )
-        if not is_same:
+        if not is_same and not self.moved.endswith(SKIP):  # after a skip no transaction comes again
             cursor.execute(f"DELETE FROM {self.table('_applied')} WHERE job = %s", (self.job,))  # noqa: S608
         cursor.execute(
             f"SELECT number, server, names FROM {self.table('_applied')} WHERE job = %s",  # noqa: S608

@@ -16,7 +16,7 @@ from sluice.server.outputs import delivery, outputs
 from sluice.server.outputs.configured import CANALS_CLIENT
 from sluice.server.outputs.outputs import Outputs, assign
 from sluice.server.outputs.settings import Output, OutputSettings
-from sluice.store.cursor import StoredClient
+from sluice.store.cursor import SKIP, StoredClient
 from sluice.store.snapshot import Selection
 from tests.source import Source, start_embedded
 from tests.unit.outputs.test_delivery import ListTarget
@@ -155,6 +155,7 @@ class TestCallsOfOthers:
         skipped = setup.embedded.moved(NAME, FIRST)
         assert acked, "the output is told"
         assert skipped not in ("", acked)
+        assert not skipped.endswith(SKIP), "it has not seen the other move"
         await setup.embedded.seek(NAME, FIRST, place(3))
         assert setup.embedded.snapshots(NAME, FIRST) == []
         await setup.outputs.stop(NAME)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -13,6 +13,10 @@ from ....login.tables import SnapshotTable
 from ....protocol.canal.arrow import EnvelopeDecoder
 from ....sql.changes import kinds
 
+EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+"""Rounds nothing: a DECIMAL has up to 65 digits, a number in JSON any."""
+LONGEST: Final = 400
+"""Digits of a number that is written without an exponent, about."""
 SHOWN: Final = 100
 """Characters of a value of a key that are shown."""
 
@@ -132,7 +136,10 @@ def _reading(column: SnapshotColumn, copy: SnapshotColumn) -> Callable[[str], st
 
 def _read_number(text: str) -> str:
     number = Decimal(text)
-    return f"{number.normalize():f}" if number else "0"
+    if not number:
+        return "0"
+    number = number.normalize(EXACT)
+    return f"{number:f}" if abs(number.adjusted()) < LONGEST else str(number)
 
 
 def _read_time(text: str) -> str:
@@ -143,7 +150,7 @@ def _read_json(text: str) -> str:
     """Return a text of the value, in which the order of names and the way of writing numbers do not count."""
     try:
         return repr(_plain(json.loads(text, parse_float=Decimal, parse_int=Decimal)))
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, ArithmeticError):
         return text
 
 

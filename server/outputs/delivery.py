@@ -385,7 +385,7 @@ class Delivery:
                 await self._run(self._sender, self._target.send, batches, place)
             except RejectedError as error:
                 if self._target.takes_transactions and sum(len(ends_of(it.batch)) for it in batches) > 1:
-                    self._apart = Position.parse(batches[-1].batch.to)
+                    self._apart = parse_place(batches[-1].batch.to)
                     raise DeliveryError(f"{error}; each transaction is sent by itself now, to find it") from error
                 begin, end = batches[0].batch.from_, batches[-1].batch.to
                 is_one = len(batches) == 1 and is_transaction(batches[0].batch)
@@ -536,7 +536,7 @@ def _has_executed(cursor: Cursor, place: Place) -> bool:
 
 def _is_before(batch: Batch, place: Position) -> bool:
     """Whether a batch ends before a place; not where they have no order."""
-    end = Position.parse(batch.to)
+    end = parse_place(batch.to)
     return end.same_history(place) and not place.precedes(end)
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from tests.conftest import Database
 from tests.faults.harness import Load, Sluice
-from tests.faults.test_mysql_output import copy_of, output_of, wait_equal
+from tests.faults.test_mysql_output import copy_of, output_of, rows, wait_equal
+from tests.faults.test_mysql_refusals import write_at_once
 from tests.groups import configure
 from tests.kafka import ops, seen
 from tests.servers import Server
@@ -157,3 +158,21 @@ def test_a_target_begins_with_the_tables_that_all_members_have(
             for server, schema in members.values():
                 wait_equal(sluice, server, mysql80, schema, "a", "b", "ledger", "finished")
             assert output_of(sluice)["state"] == "running"
+
+
+def test_the_transaction_of_a_row_that_a_target_refuses_is_found_among_those_of_a_group(
+    sluice: Sluice, mariadb118: Server, mysql97: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    mariadb118.query("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9) CHARSET latin1)", database=schema)
+    url = f"mysql://{mysql97.user}@{mysql97.host}:{mysql97.port}/"
+    given = {"type": "mysql", "url": url, "password": mysql97.password, "onRefused": "skip"}
+    with copy_of(mariadb118, mysql97, schema):
+        mysql97.query("ALTER TABLE t MODIFY v VARCHAR(3) CHARSET latin1", database=schema)
+        configure(sluice, {"maria": (mariadb118, schema)}, **output(**given, progress=f"{schema}_progress"))
+        with sluice.reading():
+            eventually(lambda: output_of(sluice)["state"] == "running", lambda: output_of(sluice))
+            write_at_once(sluice, mariadb118, mysql97, schema)
+            eventually(lambda: len(rows(mysql97, schema, "t")) == 8, lambda: output_of(sluice))
+            assert [it for it, _ in rows(mysql97, schema, "t") if it < 10] == [0, 1, 3, 5]
+            assert output_of(sluice)["skipped"] == 2

@@ -36,6 +36,8 @@ class Reason(StrEnum):
     """The source has purged what came next, and ``canal.auto.reset.latest.pos.mode`` goes on without it."""
     SWITCH = "switch"
     """Another source is read, and what came next is known by its place at the former one only."""
+    REMOVE = "remove"
+    """A member of a group was removed, so that what came next of it is not read any more."""
 
 
 class MoveState(StrEnum):

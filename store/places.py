@@ -1,8 +1,9 @@
 """Where clients begin and go on, and the jumps of their places: by hand, or over what the source has lost."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
-from ..protocol.cut import Cut, is_cut, parse_place
+from ..protocol.cut import Cut, is_cut, parse_place, places_in
 from ..protocol.errors import BadPositionError, PurgedError, UnknownBatchError
 from ..protocol.position import Position
 from .admission import Admission
@@ -14,7 +15,7 @@ from .progress import Progress
 from .reading import Mark, Reading
 from .retention import Retention
 from .side import gaps_batch
-from .states import Ahead, Gone, InRing, Served, State, Waiting
+from .states import Ahead, Behind, Gone, InRing, Served, State, Waiting
 from .status import ClientStatus
 from .subscriber import Subscriber
 from .track import Wanted
@@ -248,6 +249,29 @@ class Places:
             subscriber.become(InRing(Reading(track, subscriber.wanted, sequence)))
             gap = Move(Reason.SWITCH, place_of(place), after, by.who, by.ms, MoveState.OPEN, detail=detail)
             self._clients.gate.jump(client_id, gap)
+            passed.append(client_id)
+        return passed
+
+    def pass_removed(self, names: Collection[str], by: By) -> list[int]:
+        """Let the clients that are behind the ring go on after what it had of members that were removed.
+
+        Nothing reads those any more. Clients get what the log has of them. Returns the clients that lack something.
+        """
+        track, passed = self._clients.track, list[int]()
+        ends = {name: it for name, it in places_in(track.floor or Cut()).items() if name in names}
+        for client_id in tuple(self._clients.elsewhere) if ends else ():
+            subscriber = self._clients.subscribers[client_id]
+            if not isinstance(subscriber.state, Behind) or track.is_logged(subscriber.state.resume):
+                continue
+            before = subscriber.state.resume
+            subscriber.fill(lambda it: track.pass_members(it, ends))
+            after = subscriber.state.resume
+            if after == before:
+                continue
+            why = ", ".join(f"member {name} was removed" for name in sorted(ends))
+            gap = Move(Reason.REMOVE, place_of(before), place_of(after), by.who, by.ms, MoveState.OPEN, detail=why)
+            self._clients.gate.jump(client_id, gap)
+            self._clients.unstored.add(client_id)
             passed.append(client_id)
         return passed
 

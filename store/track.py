@@ -1,7 +1,7 @@
 """A ring as a part of the stream: its places have positions, and its tables pass a filter or not."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypedDict, overload
 
@@ -166,6 +166,17 @@ class Track:
         assert place is not None
         gtids = {name: self.gtids[name] for name in self.starts if name in self.gtids}
         return replace(cursor, position=place, gtid=executed_text(gtids | parse_executed(cursor.gtid)))
+
+    def pass_members(self, cursor: Cursor, ends: Mapping[str, Position]) -> Cursor:
+        """Return a cursor after what is before the stream of members that are read no longer, whose ends are given."""
+        place = cursor.position
+        passed = None if not isinstance(place, Cut) or not place.is_comparable(Cut(ends)) else place.join(Cut(ends))
+        if passed in (None, place):
+            return cursor
+        gtids = {name: it for name, it in self.gtids.items() if name in ends} | {
+            name: it for name, it in parse_executed(cursor.gtid).items() if name not in ends
+        }
+        return replace(cursor, position=passed, gtid=executed_text(gtids))
 
     def floor_at(self, place: Position | None, sequence: int) -> Floor | None:
         """Return the floor of a subscriber that goes on at a slot; None if the chain has its place before that."""

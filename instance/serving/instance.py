@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NoReturn
 
-from ...protocol.cut import Before
+from ...protocol.cut import Before, places_in
 from ...protocol.errors import DestinationStoppedError, NotStoredError, PurgedError, SluiceError
 from ...protocol.gtid import GtidSet
 from ...protocol.position import Position
@@ -595,8 +595,13 @@ class Instance(Main):
 
     def tend_readers(self) -> None:
         """Give readers to the clients that are behind the ring, and take them from those that have joined or failed."""
+        floor = self.cursors.track.floor
+        removed = places_in(floor).keys() - self.config.sources().keys() if self.config.is_merged and floor else set()
+        if removed and any(it.name in removed for it in self.parser_status.members):
+            return  # more of them may come until the parser goes on without them: then it is known what is missing
         for one in (self, *self._open_views):
             one.drop_lost()
+            one.pass_removed(removed)
         self.catch_up.tend(self.cursors, time.monotonic())
 
     async def _look_each_second(self) -> None:

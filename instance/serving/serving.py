@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,6 +22,7 @@ from ...protocol.errors import (
     ConfigError,
     DestinationStoppedError,
     FilterError,
+    GoneError,
     LimitError,
     NotStoredError,
     OwnedError,
@@ -322,6 +323,11 @@ class Serving(ABC):
         """Let the clients that wait for what is lost go on after it, and store that at once; see `Places.pass_gap`."""
         self._tell_gaps(self.cursors.places.pass_gap(why, read, begin, moved_now()))
 
+    def pass_removed(self, names: Collection[str]) -> None:
+        """Let the clients go on that lack something of members that were removed; see `Places.pass_removed`."""
+        if passed := self.cursors.places.pass_removed(names, moved_now()):
+            self._tell_gaps(passed)
+
     def pass_switch(self) -> None:
         """Let the clients go on with what is read next that are bound to the source that was read so far.
 
@@ -533,6 +539,15 @@ class Serving(ABC):
             raise DestinationStoppedError(f"destination:{self.config.destination} {what}{reason}")
         if self._failure:
             raise DestinationStoppedError(f"destination:{self.config.destination} has failed: {self._failure}")
+
+    def check_members(self, from_: Position, to: Position) -> None:
+        """Raise GoneError if nobody has a part of a range any more, because it is of a member that was removed."""
+        if not isinstance(to, Cut) or self.cursors.track.is_logged(Cursor.at(from_)):
+            return
+        names = self.catch_up.config.sources()
+        lost = [it for it in to.places if it not in names and not Cut({it: to.places[it]}).precedes(from_)]
+        if lost:
+            raise GoneError(f"member {lost[0]} was removed, and nothing has what came of it from {from_} to {to}")
 
     def check_stream(self, client_id: int) -> None:
         """Raise the reason if the stream will never reach what a client waits for; trying again does not help then.

@@ -6,9 +6,11 @@ import logging
 import math
 import time
 from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from ...instance.serving.catchup import SharedRange
 from ...instance.serving.serving import Serving
 from ...protocol.cut import parse_place
 from ...protocol.errors import BadPositionError, BusyError, GoneError, SourceChangedError, SourceError
@@ -170,7 +172,7 @@ class Ranges(Destinations):
                 clients.charge(client_id, batch.bytes, unix_time())
             yield batch
             return
-        async with instance.catch_up.open_range(begin, end, clients.wanted(client_id)) as opened:
+        async with _open_range(instance, client_id, begin, end) as opened:
             async for chunk in opened.chunks(transactions=transactions):
                 clients.hear(client_id, time.monotonic())
                 if not is_charged:
@@ -218,7 +220,7 @@ class Ranges(Destinations):
         if found is not None:
             return found
         pieces = []
-        async with instance.catch_up.open_range(begin, end, instance.cursors.clients.wanted(client_id)) as opened:
+        async with _open_range(instance, client_id, begin, end) as opened:
             async for chunk in opened.chunks(transactions=transactions):
                 instance.cursors.clients.hear(client_id, time.monotonic())
                 pieces.append(Part("", str(opened.place), chunk.entries, chunk.rows, chunk.bytes))
@@ -234,7 +236,7 @@ class Ranges(Destinations):
         end = parse_place(status.acked)
         if limits.until is not None:
             end = end.meet(limits.until)
-        async with instance.catch_up.open_range(after, end, instance.cursors.clients.wanted(client_id)) as opened:
+        async with _open_range(instance, client_id, after, end) as opened:
             return await opened.range(limits)
 
     async def _source_end(self, instance: Serving) -> str:
@@ -273,3 +275,11 @@ class Ranges(Destinations):
                 return None
             await instance.wait(min(remaining, 1.0))
             instance.check_running()
+
+
+def _open_range(
+    instance: Serving, client_id: int, from_: Position, to: Position
+) -> AbstractAsyncContextManager[SharedRange]:
+    """Read again what a client wants of a range. Raises GoneError if nobody has a part of it any more."""
+    instance.check_members(from_, to)
+    return instance.catch_up.open_range(from_, to, instance.cursors.clients.wanted(client_id))

@@ -198,7 +198,8 @@ class MoveView(View):
     client_id: int
     reason: Reason = Field(
         description="`seek`, `skip`, `ack` (an operator's, by position), `unsubscribe`, `expire`, `purge`: the"
-        " source had no more what came next, or `switch`: only the former source knew its place."
+        " source had no more what came next, `switch`: only the former source knew its place, or `remove`: a member of"
+        " a group was removed."
     )
     before: str = Field(description="The place that it left; empty if that had no name.")
     after: str = Field(description="Where it went on; empty as long as the client is not subscribed again.")

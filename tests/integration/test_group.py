@@ -19,11 +19,12 @@ from sluice.instance.status import MemberStatus
 from sluice.protocol.canal import entry_pb2 as pb
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.cut import Cut, parse_place
-from sluice.protocol.errors import ConfigError, SourceChangedError, SourceError
+from sluice.protocol.errors import ConfigError, GoneError, SourceChangedError, SourceError
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.batch import Batch
 from sluice.store.cursor import Cursor
+from sluice.store.moves import Reason
 from sluice.store.ring import Ring
 from tests.conftest import Database
 from tests.reading import config, embedded
@@ -32,6 +33,8 @@ from tests.waiting import SECONDS, eventually, soon
 
 NAME = "example"
 CLIENT = 1001
+BEHIND = 1002
+"""A client that makes no call for a while."""
 Served = tuple[EmbeddedServer, dict[str, str]]
 
 
@@ -45,20 +48,20 @@ def group(servers: dict[str, Server], folder: Path, tables: str, **options: Any)
     return made.with_parts(parts)
 
 
-async def take(server: EmbeddedServer, most: int, wait: float = SECONDS) -> list[tuple[str, str]]:
+async def take(server: EmbeddedServer, most: int, wait: float = SECONDS, client: int = CLIENT) -> list[tuple[str, str]]:
     """Take and ack batches until so many rows have come, or none for a time: the member of each, and its column."""
     found: list[tuple[str, str]] = []
     while len(found) < most:
-        batch = await server.get_without_ack(NAME, CLIENT, timeout=wait)
+        batch = await server.get_without_ack(NAME, client, timeout=wait)
         if not batch.entries:
             break
         for message in Messages.FromString(b"".join(batch.slices)).messages:
             entry = pb.Entry.FromString(message)
-            (member,) = [it.value for it in entry.header.props if it.key == "sluice.member"]
-            if entry.entryType == pb.ROWDATA:
-                change = pb.RowChange.FromString(entry.storeValue)
+            change = pb.RowChange.FromString(entry.storeValue) if entry.entryType == pb.ROWDATA else pb.RowChange()
+            if change.rowDatas:
+                (member,) = [it.value for it in entry.header.props if it.key == "sluice.member"]
                 found += [(member, row.afterColumns[0].value) for row in change.rowDatas]
-        await server.ack(NAME, CLIENT, batch_id=batch.batch_id, durable=True)
+        await server.ack(NAME, client, batch_id=batch.batch_id, durable=True)
     return found
 
 
@@ -214,6 +217,61 @@ async def test_members_are_added_to_and_removed_from_a_group_that_is_read(
         configure("maria", "my")
         with pytest.raises(ConfigError, match="member my was removed"):
             await server.reload(NAME)
+
+
+async def test_a_client_that_is_behind_when_a_member_is_removed_is_told_what_it_does_not_get_of_it(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with changing(servers, tmp_path, database) as (server, tables, configure):
+        configure("my", "maria")
+        await server.reload(NAME)
+        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
+        assert await take(server, 1) == [("my", "1")]
+        begin = server.status(NAME, CLIENT).position
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (2, '')")
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (3, '')")
+        assert sorted(await take(server, 2)) == [("maria", "3"), ("my", "2")]
+        await server.subscribe(NAME, BEHIND, start=begin)
+        assert server.status(NAME, BEHIND).state == "catching-up"
+        configure("maria")
+        await server.reload(NAME)
+        await soon(lambda: server.moves(NAME).get(BEHIND))
+        (gap,) = server.moves(NAME)[BEHIND]
+        left, onward = parse_place(gap.before), parse_place(gap.after)
+        assert (gap.reason, str(left)) == (Reason.REMOVE, begin)
+        assert isinstance(left, Cut)
+        assert isinstance(onward, Cut)
+        assert left.places["maria"] == onward.places["maria"]
+        assert "member my was removed" in gap.detail
+        assert await take(server, 1, client=BEHIND) == [("maria", "3")]
+        await soon(lambda: server.status(NAME, BEHIND).state == "attached")
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (4, '')")
+        assert await take(server, 1, client=BEHIND) == [("maria", "4")]
+        assert await take(server, 1) == [("maria", "4")]
+        assert CLIENT not in server.moves(NAME)
+        with pytest.raises(GoneError, match="member my was removed"):
+            await anext(server.rows(NAME, CLIENT, begin, server.status(NAME, CLIENT).acked))
+
+
+async def test_the_oldest_place_is_after_all_of_a_member_that_was_removed(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with changing(servers, tmp_path, database) as (server, tables, configure):
+        configure("my", "maria")
+        await server.reload(NAME)
+        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")
+        assert sorted(await take(server, 2)) == [("maria", "2"), ("my", "1")]
+        configure("maria")
+        await server.reload(NAME)
+        await soon(lambda: "my" not in members(server))
+        await server.seek(NAME, CLIENT, "oldest")
+        assert ("maria", "2") in await take(server, 1)
+        await soon(lambda: server.status(NAME, CLIENT).state == "attached")
 
 
 async def test_nothing_of_a_member_is_lost_that_joined_before_a_restart(

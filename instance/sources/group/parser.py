@@ -176,7 +176,8 @@ class GroupParser(ParserThread):
         unnamed = [name for name, it in found.items() if it is None]
         if unnamed:
             raise BadPositionError(f"the place of member {unnamed[0]} has no name yet")
-        return Cursor.at(Cut({name: it for name, it in found.items() if it is not None}))
+        reached = self._reached or Cut()  # of members that were removed nothing comes after that
+        return Cursor.at(Cut({**reached.places, **{name: it for name, it in found.items() if it is not None}}))
 
     def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
         """Return the columns that a table has at the first member with it. Raises UnknownTableError and SourceError."""

@@ -1,6 +1,6 @@
 """The rows that the clients of a destination are given beside its changes: of snapshots, and late ones."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..protocol.content import Content
@@ -106,11 +106,16 @@ class ClientSnapshots:
         window.fill(chunk)
         return True
 
-    def end_windows(self) -> None:
-        """End all windows, because changes may be missing between: what was not given is read again."""
+    def end_windows(self, members: Collection[str] | None = None) -> None:
+        """End all windows, because changes may be missing between: what was not given is read again.
+
+        With ``members`` only those of clients that wait for rows of one of these members of a group.
+        """
         for subscriber in self._retention.subscribers.values():
             if isinstance(subscriber.state, Served):
-                subscriber.state.reading.windows.clear()
+                windows = subscriber.state.reading.windows
+                if members is None or not windows.members.isdisjoint(members):
+                    windows.clear()
 
     def _end_windows(self, client_id: int) -> None:
         state = self._clients.find(client_id).state

@@ -280,6 +280,11 @@ class Windows:
         waiting = sum(piece.block.size for window in self._windows for piece in window.pieces)
         return waiting < QUEUED and all(window.chunk is not None for window in self._windows)
 
+    @property
+    def members(self) -> set[str]:
+        """Of which members of a group there are any."""
+        return {window.wish.member for window in self._windows}
+
     def frontier(self, snapshot_id: int) -> Frontier | None:
         """Return how far a snapshot is read; None if nothing of it is that is not confirmed."""
         read = (window.frontier for window in reversed(self._windows) if window.wish.snapshot_id == snapshot_id)

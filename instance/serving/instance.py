@@ -599,6 +599,8 @@ class Instance(Main):
         removed = places_in(floor).keys() - self.config.sources().keys() if self.config.is_merged and floor else set()
         if removed and any(it.name in removed for it in self.parser_status.members):
             return  # more of them may come until the parser goes on without them: then it is known what is missing
+        if removed:
+            self.cursors.snapshots.end_windows(removed)
         for one in (self, *self._open_views):
             one.drop_lost()
             one.pass_removed(removed)

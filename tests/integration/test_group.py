@@ -26,6 +26,7 @@ from sluice.store.batch import Batch
 from sluice.store.cursor import Cursor
 from sluice.store.moves import Reason
 from sluice.store.ring import Ring
+from sluice.store.snapshot import Selection
 from tests.conftest import Database
 from tests.reading import config, embedded
 from tests.servers import Server
@@ -272,6 +273,30 @@ async def test_the_oldest_place_is_after_all_of_a_member_that_was_removed(
         await server.seek(NAME, CLIENT, "oldest")
         assert ("maria", "2") in await take(server, 1)
         await soon(lambda: server.status(NAME, CLIENT).state == "attached")
+
+
+async def test_a_snapshot_of_a_member_that_is_removed_pauses_and_says_so(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with changing(servers, tmp_path, database) as (server, tables, configure):
+        configure("my", "maria")
+        await server.reload(NAME)
+        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        rows = ",".join(f"({it}, '')" for it in range(200))
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES {rows}")
+        assert len(await take(server, 200)) == 200
+        wanted = Selection(tables["my"].replace(".", r"\."), rate=20)
+        snapshot = await server.start_snapshot(NAME, CLIENT, wanted)
+        await soon(lambda: snapshot.rows or snapshot.chunk)
+        configure("maria")
+        await server.reload(NAME)
+        await soon(lambda: "my" not in members(server))
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (1000, '')")
+        await soon(lambda: "the group has no member my" in snapshot.error, seconds=15)
+        assert snapshot.is_paused
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (1, '')")
+        assert ("maria", "1") in await take(server, 20, wait=2)
 
 
 async def test_nothing_of_a_member_is_lost_that_joined_before_a_restart(

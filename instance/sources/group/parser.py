@@ -208,7 +208,8 @@ class GroupParser(ParserThread):
 
     def table_reader(self) -> TableReader:
         """See `sluice.instance.source.Parser.table_reader`."""
-        return GroupTableReader(self._parsers())
+        self._parsers()  # which says if there are none yet
+        return GroupTableReader(self._parsers)
 
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
         """See `sluice.instance.source.Parser.expiries`: a cut is purged when the first of its places is."""

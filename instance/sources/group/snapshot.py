@@ -1,6 +1,6 @@
 """Reading the tables of the members of a group for snapshots."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ....protocol.canal.resultset import RowBlock
@@ -17,17 +17,18 @@ class GroupTableReader:
     A place is a cut of the one member whose table is read.
     """
 
-    def __init__(self, parsers: Mapping[str, MemberParser]) -> None:
-        """Nothing is asked yet."""
+    def __init__(self, parsers: Callable[[], Mapping[str, MemberParser]]) -> None:
+        """Nothing is asked yet; ``parsers`` says which members there are now, and may raise SourceError."""
         self._parsers = parsers
         self._readers: dict[str, TableReader] = {}
+        self._of: dict[str, MemberParser] = {}  # whose readers they are
         self._tables: dict[str, set[tuple[str, str]]] = {}
 
     def describe(
         self, schema: str, table: str, where: str, member: str = "", *, is_scanned: bool = False
     ) -> Sequence[ReadableTable]:
         """See `sluice.instance.source.TableReader.describe`. Raises ConfigError for a member without tables to read."""
-        names = [member] if member else list(self._parsers)
+        names = [member] if member else list(self._parsers())
         return [
             replace(it, member=name)
             for name in names
@@ -68,11 +69,15 @@ class GroupTableReader:
         return self._tables[member]
 
     def _reader(self, member: str) -> TableReader:
-        if member not in self._readers:
-            self._readers[member] = self._parser(member).table_reader()
+        parser = self._parser(member)
+        if self._of.get(member) is not parser:  # it was removed, or is read with other settings
+            if (former := self._readers.pop(member, None)) is not None:
+                former.close()
+            self._readers[member], self._of[member] = parser.table_reader(), parser
         return self._readers[member]
 
     def _parser(self, member: str) -> MemberParser:
-        if member not in self._parsers:
-            raise BadParameterError(f"the group has no member {member}: {', '.join(self._parsers)}", "member")
-        return self._parsers[member]
+        parsers = self._parsers()
+        if member not in parsers:
+            raise BadParameterError(f"the group has no member {member}: {', '.join(parsers)}", "member")
+        return parsers[member]

@@ -358,7 +358,10 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())[:500]}") from None
+        # What the error says quotes the line, and so maybe a password.
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
+        raise ConfigError(f"{path}{where}: it is not YAML. A value with special characters needs quotes") from None
     if not isinstance(found, dict):
         raise ConfigError(f"{path} is empty, or no mapping")
     return found

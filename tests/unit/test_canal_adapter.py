@@ -180,7 +180,7 @@ def test_columns_that_are_left_out_are_not_guessed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("application", "user", "text"),
     [
-        ("canal.conf: [", USER, "application.yml is not YAML"),
+        ("canal.conf: [", USER, "application.yml, line 1, column 14: it is not YAML"),
         ("server: {}", USER, "application.yml has no canal.conf"),
         (APPLICATION, "dbMapping: {table: t}", "user.yml: dbMapping.database: Field required"),
         (APPLICATION, "", "user.yml is empty, or no mapping"),
@@ -203,3 +203,10 @@ def test_the_command_prints_the_lines_and_no_password(tmp_path: Path) -> None:
     assert "sluice.outputs = mysql1\nsluice.output.mysql1.type = mysql\n" in said.stdout
     assert "srcDataSources.defaultDS: was not asked for columns: cannot log in" in " ".join(said.stdout.split())
     assert "121212" not in said.stdout + said.stderr
+
+
+@pytest.mark.parametrize("password", ["@geheim", "*geheim", "!geheim", "x: geheim", "'geheim"])
+def test_a_mistake_in_the_yaml_is_named_without_what_the_line_has(tmp_path: Path, password: str) -> None:
+    with pytest.raises(ConfigError, match=r"application.yml, line \d+, column \d+: it is not YAML") as error:
+        configured(tmp_path, f"canal.conf:\n  srcDataSources:\n    a:\n      password: {password}\n")
+    assert "geheim" not in str(error.value)

@@ -8,7 +8,7 @@ DDL is left out: delete an index, and begin anew, when its mapping has to change
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import urllib3
@@ -98,11 +98,16 @@ def actions(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if not keys:
         raise RejectedError(f"{index} has no primary key: leave it out by the output's filter")
     for number, row in enumerate(message["data"]):
-        name = {"_index": index, "_id": "/".join(str(row[it]) for it in keys)}
+        name = {"_index": index, "_id": id_of(row[it] for it in keys)}
         before = row | (olds[number] if number < len(olds) else {})
-        former = {"_index": index, "_id": "/".join(str(before[it]) for it in keys)}
+        former = {"_index": index, "_id": id_of(before[it] for it in keys)}
         if message["type"] == "DELETE" or former != name:
             yield {"delete": former}
         if message["type"] != "DELETE":
             yield {"index": name}
             yield row
+
+
+def id_of(key: Iterable[Any]) -> str:
+    """Return the id of a document; no two keys have the same one, whatever slashes they have."""
+    return "/".join(str(it).replace("~", "~0").replace("/", "~1") for it in key)

@@ -130,6 +130,15 @@ def test_rows_become_documents_by_their_keys(kind: Any, node: Node) -> None:
     assert (node.documents, node.wrong) == ({"shop.orders": {"3/x": {"a": "3", "b": "x", "n": "2"}}}, [])
 
 
+def test_keys_with_slashes_have_documents_of_their_own(kind: Any, node: Node) -> None:
+    keys = [("1/2", "3"), ("1", "2/3"), ("1~12", "3"), ("1~1", "2/3")]
+    with serving(node) as url:
+        output = kind(kind.settings(client_id=1, url=url), "shop/search")
+        data = [{"a": a, "b": b} for a, b in keys]
+        output.send([Batch(message("INSERT", data) + b"\n{}", (), "", "")], "place")
+    assert [(it["a"], it["b"]) for it in node.documents["shop.orders"].values()] == keys
+
+
 @pytest.mark.parametrize(("status", "error"), [(429, DeliveryError), (400, RejectedError)])
 def test_a_document_that_is_refused_stops_what_follows(
     kind: Any, node: Node, status: int, error: type[Exception]

@@ -193,6 +193,22 @@ def test_a_destination_that_was_stopped_for_a_while_goes_on_where_it_was(
     assert [it.key["id"] for it in found] == [2, 3]
 
 
+def test_clients_that_share_a_filter_get_the_tables_that_one_of_them_names(
+    sluice: Sluice, mariadb118: Server, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = database(mariadb118)
+    mariadb118.query("CREATE TABLE goods (id INT PRIMARY KEY)", database=schema)
+    sluice.add("shop", mariadb118, canal__instance__filter__regex=rf"{schema}\\..*")
+    settings = {"sluice__instance__sharedFilter": True, "canal__instance__filter__regex": rf"{schema}\\.orders"}
+    configure(sluice, monkeypatch, "def process(rows):\n    return rows\n", **settings)
+    with sluice.reading():
+        client = sluice.client(1, "made")
+        client.subscribe(rf"{schema}\.goods")
+        mariadb118.query("INSERT INTO goods VALUES (1)", database=schema)
+        found = taken(client, lambda row: row.table == "goods")
+    assert [it.key["id"] for it in found] == [1]
+
+
 def test_check_names_what_is_wrong_with_the_function(
     sluice: Sluice, mariadb118: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

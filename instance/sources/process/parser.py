@@ -50,6 +50,8 @@ RETRY: Final = 5.0
 """Seconds for which a call is repeated that gets no answer; then the thread tries again."""
 LAST: Final = 1.0
 """Seconds for the last call of a client that may outlive the server."""
+EVERYTHING: Final = r".*\..*"
+"""The filter that lets all tables through."""
 LARGEST: Final = 1 << 20
 """Bytes of a batch, unless it is one entry."""
 EXPIRY: Final = 3600
@@ -75,7 +77,8 @@ class Feeder(Client):
         with suppress(NotSubscribedError):
             if self.status()["acked"] != start:
                 self.unsubscribe()
-        self.subscribe(self.config.filter_regex, start, expire_after=expire_after)
+        wanted = EVERYTHING if self.config.shared_filter else self.config.filter_regex  # clients may change it
+        self.subscribe(wanted, start, expire_after=expire_after)
         waited = threading.Event()
         for _ in range(round(BEGIN / 0.1)):
             status = self.status()

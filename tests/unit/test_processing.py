@@ -223,6 +223,9 @@ def test_several_servers_may_process_what_always_gives_the_same(tmp_path: Path) 
 # --- the processes
 
 MODULE = """
+def strange(rows):
+    raise ValueError("no text: \\udc80")
+
 import os, time
 
 def double(rows):
@@ -304,6 +307,20 @@ def test_a_failure_stops_the_destination_where_it_is_told_to(tmp_path: Path, mod
     finally:
         pool.close()
     assert not pool.is_busy
+
+
+def test_an_error_that_utf8_cannot_have_is_told_in_a_text_that_it_can(tmp_path: Path, module: None) -> None:
+    pool, listing = (Pool(config(tmp_path, "functions_of_a_user:strange", quarantine=it)) for it in (False, True))
+    try:
+        pool.add(frame(entry(0)))
+        with pytest.raises(ProcessorError, match=r"ValueError: no text: \\udc80"):
+            pool.take()
+        listing.add(frame(entry(0)))
+        _, failures = listing.take()
+    finally:
+        pool.close()
+        listing.close()
+    assert [it.reason for it in failures] == [r"ValueError: no text: \udc80"]
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,8 @@ def load(name: str) -> Function:
 
 
 def describe(error: BaseException) -> str:
-    """Return what an error says, not long."""
-    return f"{type(error).__name__}: {error}"[:LONGEST]
+    """Return what an error says, not long, and as text that UTF-8 can have: it goes into entries and statuses."""
+    return f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()[:LONGEST]
 
 
 def serve(parent: Connection, name: str, columns: str) -> None:

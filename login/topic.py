@@ -129,15 +129,15 @@ class Topic:
         Raises SourceError, also for more than `MOST_PARTITIONS`.
         """
         if not self._parts:
-            count = self._count()
+            count = self.count()
             if count > MOST_PARTITIONS:
                 raise SourceError(f"{self} has {count} partitions, and {MOST_PARTITIONS} are possible")
             queued = max(LEAST_QUEUED, self._queued // count)
             self._parts = [self, *(self._make(partition=it, queued=queued) for it in range(1, count))]
         return self._parts
 
-    def _count(self) -> int:
-        """Return how many partitions it has. Raises SourceError."""
+    def count(self) -> int:
+        """Return how many partitions the topic has now. Raises SourceError."""
         try:
             found = self._consumer.list_topics(self.name, self._timeout).topics[self.name]
         except KafkaException as error:
@@ -148,7 +148,7 @@ class Topic:
 
     def bounds(self) -> tuple[int, int]:
         """Return the first offset that the topic has, and the one after its last. Raises SourceError."""
-        if self.partition == PARTITION and not self._parts and (count := self._count()) != 1:
+        if self.partition == PARTITION and not self._parts and (count := self.count()) != 1:
             raise SourceError(
                 f"{self} has {count} partitions, and one is possible, for the order of changes: Drainer needs a topic"
                 " with one"

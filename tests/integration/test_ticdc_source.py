@@ -120,6 +120,43 @@ async def test_a_partition_that_is_ahead_is_not_read_on_while_much_waits_for_the
     assert ids(found) == list(range(1, count + 1))
 
 
+async def test_a_partition_that_is_added_is_read_before_its_transactions_are_complete(
+    kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    begin = now()
+    produce(kafka, topic, [watermark(ts(begin))])
+    async with serving(kafka, topic, tmp_path) as server:
+        await running(server)
+        produce(kafka, topic, [insert(ts(begin, 1), 1), watermark(ts(begin, 2))])
+        assert ids(await take(server, 1)) == [1]
+        kafka.enlarge(topic, 2)
+        produce(kafka, topic, [insert(ts(begin, 4), 3), watermark(ts(begin, 2)), watermark(ts(begin, 5))], partition=1)
+        produce(kafka, topic, [insert(ts(begin, 3), 2), insert(ts(begin, 6), 4), watermark(ts(begin, 7))])
+        assert ids(await take(server, 2)) == [2, 3]
+        produce(kafka, topic, [watermark(ts(begin, 7))], partition=1)
+        assert ids(await take(server, 1)) == [4]
+
+
+async def test_a_partition_without_watermarks_is_named_and_nothing_is_called_read(
+    kafka: Kafka, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluice.instance.sources.ticdc.parser.PATIENCE", 1.0)
+    begin, name = now(), f"{topic}-silent"
+    kafka.create(name, 3)
+    for number in range(2):
+        produce(kafka, name, [insert(ts(begin, 1), number), watermark(ts(begin, 2))], partition=number)
+    async with serving(kafka, name, tmp_path) as server:
+        await soon(lambda: "no watermark comes in partition 2," in error_of(server))
+        assert "partition-num in the sink-uri" in error_of(server)
+        await asyncio.sleep(1)
+        behind = server.destination_status("example").parser.behind
+        assert behind is None or behind > 0.9
+        produce(kafka, name, [watermark(ts(begin, 2))], partition=2)
+        await server.seek("example", 1001, "oldest")
+        assert ids(await take(server, 1)) == [0, 1]
+        await soon(lambda: not error_of(server))
+
+
 async def test_after_a_restart_it_goes_on_after_what_was_acked(kafka: Kafka, topic: str, tmp_path: Path) -> None:
     begin = now()
     produce(kafka, topic, [watermark(ts(begin))])

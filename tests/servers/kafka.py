@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.servers.server import ServerError, ending, fetch, finish, free_port, freeze
 
@@ -52,6 +52,11 @@ class Brokers:
                     raise
             else:
                 return
+
+    def enlarge(self, topic: str, partitions: int) -> None:
+        """Let a topic have more partitions."""
+        admin = self._admin()
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(20)
 
     def alter(self, topic: str, **options: str) -> None:
         """Change options of a topic."""

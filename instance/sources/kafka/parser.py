@@ -14,6 +14,7 @@ from ....protocol.errors import (
     BadPositionError,
     NotConfiguredError,
     PurgedError,
+    SourceError,
     UnknownTableError,
 )
 from ....protocol.gtid import GtidSet
@@ -152,14 +153,15 @@ class KafkaParser(UnaskedParser):
             self._on_begin(position_of(self._config, start.commit_ts + 1, start.skipped), None)
         while not self._stopping.is_set() and not stager.is_done:
             part, records = self._next(topic)
-            is_at_end = all(it.is_at_end for it in self._parts(topic))
+            missing = self._missing(topic)
+            is_at_end = not missing and all(it.is_at_end for it in self._parts(topic))
             if is_at_end:
                 self._read_until = time.monotonic()
             elif part.trouble and not records:
                 self._set_state("error", f"{part}: {part.trouble}")
                 continue
-            self._set_state("running", "")
-            self.failure = None
+            self._set_state(*("error", missing) if missing else ("running", ""))
+            self.failure = SourceError(missing) if missing else None
             self._receive(part, records)
             if is_at_end:
                 self.on_caught_up(self._read_until)
@@ -178,6 +180,11 @@ class KafkaParser(UnaskedParser):
     def _next(self, topic: Topic) -> tuple[Topic, list[tuple[int, bytes]]]:
         """Return the next records of a partition; none if none comes. Raises SourceError."""
         return topic, topic.read(MANY, SLICE)
+
+    def _missing(self, topic: Topic) -> str:
+        """Say what does not come although it has to, so that nothing is delivered; empty if nothing is known of it."""
+        del topic
+        return ""
 
     def _receive(self, part: Topic, records: list[tuple[int, bytes]]) -> None:
         """Stage and put records of a partition. Raises SluiceError."""

@@ -59,6 +59,19 @@ cdef class Partitions:
         return self.least()
 
     @property
+    def count(self):
+        """How many there are."""
+        return <int>self.watermarks.size()
+
+    @property
+    def newest(self):
+        """The greatest watermark of a partition; 0 before there is one."""
+        cdef int64_t found = 0
+        for watermark in self.watermarks:
+            found = max(found, watermark)
+        return found
+
+    @property
     def last(self):
         """The partitions that the others wait for: none has a lesser watermark."""
         cdef int64_t least = self.least()

@@ -10,13 +10,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self, cast
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 SCHEMES: Final = ("s3", "gs", "abfs", "abfss")
 """Of URLs of object stores. The files of another one may be visible before they are whole."""
+SECRETS: Final = {"client_secret", "sig"}
+"""Parameters of URLs of Azure: the one of an account, and that of a shared access signature."""
 _PIECE: Final = 4 << 20
 
 
@@ -35,7 +37,8 @@ class RemotePath:
         parts = urlsplit(url)
         if parts.scheme not in SCHEMES or not parts.netloc or parts.fragment:
             raise ValueError(f"is not a URL of an object store, which begins with {'://, '.join(SCHEMES)}://")
-        if parts.password is not None or (parts.scheme == "s3" and parts.username is not None):
+        is_named = not SECRETS.isdisjoint(key.lower() for key, _ in parse_qsl(parts.query, keep_blank_values=True))
+        if parts.password is not None or (parts.scheme == "s3" and parts.username is not None) or is_named:
             raise ValueError("has credentials, and URLs are logged: leave them to the environment of the server")
         if find_spec("pyarrow") is None:
             raise ValueError("is of an object store, which needs pyarrow: pip install 'sluice-cdc[arrow]'")

@@ -202,6 +202,8 @@ def test_old_files_are_deleted(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) 
     ("url", "text"),
     [
         ("s3://key:secret@bucket/shop", "has credentials, and URLs are logged"),
+        ("abfs://box@account.dfs.core.windows.net/shop?tenant_id=1&client_secret=hush", "has credentials"),
+        ("abfs://box@account.dfs.core.windows.net/shop?sv=2022-11-02&Sig=hush", "has credentials"),
         ("ftp://host/shop", "is not a URL of an object store, which begins with s3://"),
         ("s3:///shop", "is not a URL of an object store"),
     ],
@@ -210,3 +212,4 @@ def test_urls_that_cannot_be_used_are_refused_without_their_secrets(url: str, te
     with pytest.raises(ValueError, match=text) as error:
         FileSettings.model_validate({"client_id": 1, "folder": url})
     assert "secret" not in str(error.value)
+    assert "hush" not in str(error.value)

@@ -110,6 +110,9 @@ class Disk:
         """See `Storage.append`."""
         if self._file < 0:
             self._file = os.open(self._path / part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if (found := os.fstat(self._file).st_size) < size:  # it would be filled with zeros
+                self.close()
+                raise OSError(f"{self._path / part} has {found} bytes, and {size} were confirmed")
             os.ftruncate(self._file, size)
         for piece in pieces:
             left = memoryview(piece)
@@ -120,7 +123,7 @@ class Disk:
         return size
 
     def has(self, part: str, size: int) -> bool:
-        """See `Storage.has`: a part that is too short is an error of `copy`, which names it."""
+        """See `Storage.has`: a part that is too short is an error of `copy` and `append`, which name it."""
         del size
         return (self._path / part).exists()
 

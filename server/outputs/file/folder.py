@@ -232,13 +232,11 @@ class Folder:
         part = record.part
         if f"{part.stem}{SUFFIX}" in self._storage.names():  # it was made whole, and the next one was not begun
             return PartFile(part.number + 1, epoch, part.form)
-        if part.epoch == epoch:
-            return part
         own = replace(part, epoch=epoch)
-        if part.size:
-            if not self._storage.has(_part(part), part.size):
-                where = self.path / _part(part)
-                raise RejectedError(f"{where} is gone, and with it {part.size} bytes that were confirmed")
+        if part.size and not self._storage.has(_part(part), part.size):
+            where = self.path / _part(part)
+            raise RejectedError(f"{where} is gone, and with it {part.size} bytes that were confirmed")
+        if part.size and own != part:
             self._storage.copy(_part(part), part.size, _part(own))
         return own
 

@@ -270,11 +270,21 @@ def test_a_damaged_place_is_an_error(damage: str, tmp_path: Path) -> None:
         target(tmp_path).open("", "", 2)
 
 
-def test_a_part_that_is_gone_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_part_that_is_gone_is_an_error(tmp_path: Path, epoch: int) -> None:
     run(target(tmp_path), 1, stop=ROWS)
     next(tmp_path.glob(".sluice/*.part")).unlink()
     with pytest.raises(RejectedError, match=r"part is gone, and with it [0-9]+ bytes that were confirmed"):
-        target(tmp_path).open("", "", 2)
+        target(tmp_path).open("", "", epoch)
+
+
+def test_a_part_that_lacks_what_was_confirmed_is_not_filled_with_zeros(tmp_path: Path) -> None:
+    run(target(tmp_path), 1, stop=ROWS)
+    part = next(tmp_path.glob(".sluice/*.part"))
+    os.truncate(part, 100)
+    with pytest.raises(DeliveryError, match=r"part has 100 bytes, and \d+ were confirmed"):
+        run(target(tmp_path), 1)
+    assert part.stat().st_size == 100
 
 
 def test_an_end_of_the_process_does_not_wait_for_a_large_file(tmp_path: Path) -> None:

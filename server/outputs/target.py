@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...instance.skipped import Skipped
-from ...protocol.cut import parse_place, places_in
 from ...protocol.errors import SluiceError
 from ...store.batch import Batch
 
@@ -61,13 +60,18 @@ class Prepared:
 
 def server_of(batch: Batch) -> str:
     """Return which server a batch was read from, as positions call it; of a group, each with its member."""
-    places = places_in(parse_place(batch.to))
-    return ",".join(f"{member}={it.source}" if member else it.source for member, it in places.items())
+    return ",".join(f"{member}={source}" if member else source for member, source in _sources(batch))
 
 
 def servers_of(batch: Batch) -> set[str]:
     """Return which servers the source of a batch is, as positions call them: several if it is a group."""
-    return {it.source for it in places_in(parse_place(batch.to)).values()}
+    return {source for _, source in _sources(batch)}
+
+
+def _sources(batch: Batch) -> list[tuple[str, str]]:
+    from ...protocol.cut import parse_place, places_in  # noqa: PLC0415  is compiled; configuration loads this module
+
+    return [(member, it.source) for member, it in places_in(parse_place(batch.to)).items()]
 
 
 class Place(NamedTuple):

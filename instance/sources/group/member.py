@@ -77,6 +77,7 @@ class Member:
             on_change: called in any thread when it has brought something, or something else has changed ...
             on_state: ... before that, if it is the state.
         """
+        # Long: half of it says what the arguments mean.
         self.name = name
         self.config = config
         self.places = places

@@ -19,7 +19,7 @@ What it holds back in the meantime, its `need`, and how long it may do so, is th
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from ..protocol.cut import Executed, parse_executed
+from ..protocol.cut import Cut, Executed, parse_executed
 from ..protocol.errors import GoneError, SluiceError, SourceChangedError
 from .cursor import Cursor
 from .reading import Reading
@@ -196,6 +196,18 @@ class CatchingUp(_Served):
         except (GoneError, SourceChangedError):
             return self
         return self if meet is None else Meeting(reading, limit, meet, self.paused)
+
+    def lacks_members(self, stream: Stream) -> bool:
+        """Whether it has all that its reader has to give, but for members that have joined the stream since it began.
+
+        They are in no place of the reader, so that it never meets the ring once that has freed their starts.
+        """
+        end, floor = self.reading.acked(), stream.floor
+        if self.reading.marks or not (isinstance(end, Cut) and isinstance(floor, Cut)):
+            return False
+        others = {name: it for name, it in floor.places.items() if name in end.places}
+        is_there = Cut(others).is_comparable(end) and Cut(others).precedes(end)
+        return is_there and stream.filled(end) != end
 
 
 @dataclass(slots=True)

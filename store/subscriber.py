@@ -128,6 +128,8 @@ class Subscriber:
             state = self.state.meet(stream)
             if state is not self.state:
                 self.become(state)
+            elif self.state.lacks_members(stream):
+                self.suspend(stream)  # the next reader begins where they began, too
         if isinstance(self.state, Meeting) and self.state.has_arrived:
             self._cursor = self.cursor
             self.become(self.state.join(stream, self.wanted))

@@ -275,6 +275,30 @@ async def test_the_oldest_place_is_after_all_of_a_member_that_was_removed(
         await soon(lambda: server.status(NAME, CLIENT).state == "attached")
 
 
+async def test_a_client_that_catches_up_while_a_member_joins_gets_all_of_that(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with changing(servers, tmp_path, database, memory_buffer_size=64) as (server, tables, configure):
+        begin = server.status(NAME, CLIENT).position
+        for number in range(100):
+            mysql97.query(f"INSERT INTO {tables['my']} VALUES ({number}, '')")
+        assert len(await take(server, 100)) == 100
+        await server.subscribe(NAME, BEHIND, start=begin)
+        batch = await server.get_without_ack(NAME, BEHIND, timeout=SECONDS)
+        assert batch.entries
+        configure("my", "maria")
+        await server.reload(NAME)
+        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (103, '')")
+        assert sorted(await take(server, 2)) == [("maria", "2"), ("my", "103")]
+        assert server.status(NAME, BEHIND).state == "catching-up"
+        await server.ack(NAME, BEHIND, batch_id=batch.batch_id, durable=True)
+        assert ("maria", "2") in await take(server, 102, wait=5, client=BEHIND)
+        await soon(lambda: server.status(NAME, BEHIND).state == "attached")
+
+
 async def test_a_snapshot_of_a_member_that_is_removed_pauses_and_says_so(
     mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
 ) -> None:

@@ -214,7 +214,7 @@ class TestAcks:
         assert gate.ended == list(range(6))
         assert client.status()["acked"] == position(6)
 
-    @pytest.mark.parametrize("limit", [{"window": 2}, {"max_bytes": 400}], ids=["batches", "bytes"])
+    @pytest.mark.parametrize("limit", [{"window": 2}, {"max_bytes": 250}], ids=["batches", "bytes"])
     def test_no_more_is_fetched_than_may_be_in_flight(
         self, other: Any, client: Any, server: ServerThread, limit: dict[str, int]
     ) -> None:

@@ -25,7 +25,7 @@ from .allowance import UNLIMITED, Limits
 from .batch import Batch
 from .client_snapshots import ClientSnapshots
 from .clients import Clients, Counters
-from .cursor import Cursor, StoredClient
+from .cursor import Cursor, StoredClient, place_of
 from .log.log import Log
 from .moves import By, Gate, Move, Reason
 from .places import NOBODY, Places
@@ -343,13 +343,14 @@ class Cursors:
         """
         self.clients.find(client_id).require_free()
         self.gate.confirm(client_id)
-        return self._remove(client_id, Reason.UNSUBSCRIBE, by, held=held)
-
-    def _remove(self, client_id: int, reason: Reason, by: By, *, held: bool) -> Move:
         status = self.status(client_id)
-        held = held and not self.places.has_lost_place(client_id)
         rows = status.lag.rows if status.state == InRing.shown else None  # of others more waits than the ring holds
-        move = Move(reason, status.position, "", by.who, by.ms, held=held, rows=rows)
+        return self._remove(client_id, Reason.UNSUBSCRIBE, by, held=held, rows=rows)
+
+    def _remove(self, client_id: int, reason: Reason, by: By, *, held: bool, rows: int | None = None) -> Move:
+        before = place_of(self.clients.find(client_id).cursor)
+        held = held and not self.places.has_lost_place(client_id)
+        move = Move(reason, before, "", by.who, by.ms, held=held, rows=rows)
         self.gate.jump(client_id, move)
         self.clients.remove(client_id)
         self._retention.hold()

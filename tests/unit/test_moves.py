@@ -127,6 +127,7 @@ class TestAClientThatExpired:
         cursors.subscribe(CLIENT, start="latest", now=NOW)
         (found,) = cursors.gate.gaps(CLIENT)
         assert (found.reason, found.before, found.after) == (Reason.EXPIRE, str(stream.position(3)), str(stream.end))
+        assert found.rows is None, "more may have come since it expired"
 
     def test_has_none_when_it_comes_back_where_it_was(self, cursors: Cursors, stream: Stream) -> None:
         cursors.subscribe(CLIENT + 1, now=NOW + 61)

@@ -37,7 +37,7 @@ DESTINATION_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 
 @dataclass(frozen=True, slots=True)
 class Probing:
-    """How a source is asked whether it lives."""
+    """How the health check of a source works."""
 
     interval: float
     """Seconds between two questions, and for each answer."""
@@ -424,7 +424,7 @@ class InstanceConfig(Settings):
 
     @property
     def probing(self) -> Probing | None:
-        """How the source is asked whether it lives; None if it is not asked."""
+        """How the health check of the source works; None if there is none."""
         return None
 
     def using(self, found: InUse | None) -> Self:

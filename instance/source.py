@@ -167,7 +167,7 @@ class Parser(Feed, Protocol):
         """
 
     def probe(self) -> None:
-        """Ask the source whether it lives, as `InstanceConfig.probing` says; one thread asks. Raises SourceError."""
+        """Run the health check of the source, as in `InstanceConfig.probing`; by one thread. Raises SourceError."""
 
     def announce(self, change: str) -> None:
         """Put a marker (`sluice.protocol.props.SHAPE`) with this text before the first rows; said before `start`."""

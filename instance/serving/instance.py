@@ -52,10 +52,9 @@ class Instance(Main):
         make_parser: ParserFactory,
         meta: MetaStore | None = None,
         check_active: Callable[[], None] | None = None,
-        title: str = "",
     ) -> None:
         """Nothing runs before `start`. For the arguments see `Serving`."""
-        super().__init__(config, make_parser, meta, check_active, title)
+        super().__init__(config, make_parser, meta, check_active)
         self._log_writer: LogWriter | None = None
         self._log_writing: asyncio.Task[None] | None = None
         self._moved = (-1, 0.0)
@@ -102,8 +101,7 @@ class Instance(Main):
             epoch, clients = await self._meta.open()
             self.gate = Gate(self._meta.moves)
             self.config = self.catch_up.config = self.configured.using(self._meta.source)
-            if not self._title:
-                logger.info("epoch %d", epoch, extra={"destination": self.config.destination})
+            self._note_epoch(epoch)
             await self._load(clients)
             views = self.views
             for view in views:
@@ -112,6 +110,10 @@ class Instance(Main):
             await self._admit_late(views)
         except Exception as error:  # noqa: BLE001  others can start, whatever it is
             await self._give_up(error)
+
+    def _note_epoch(self, epoch: int) -> None:
+        """Write the epoch of this life to Sluice's log."""
+        logger.info("epoch %d", epoch, extra={"destination": self.config.destination})
 
     async def _give_up(self, error: Exception) -> NoReturn:
         """Stay stopped, because of an error."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from ...protocol.cut import Before, Cut
@@ -87,6 +87,8 @@ class Serving(ABC):
     ring: Ring
     cursors: Cursors
     catch_up: CatchUp
+    title: ClassVar[str] = ""
+    """What Sluice's log has before its state."""
     _commits: Commits[asyncio.Future[None]]
 
     def __init__(
@@ -95,7 +97,6 @@ class Serving(ABC):
         make_parser: ParserFactory,
         meta: MetaStore | None = None,
         check_active: Callable[[], None] | None = None,
-        title: str = "",
     ) -> None:
         """Nothing is served yet.
 
@@ -105,7 +106,6 @@ class Serving(ABC):
             meta: where subscriptions and cursors are kept; made as configured if it is not given.
             check_active: raises FencedError unless this server may serve the destination now; None without other
                 servers.
-            title: what is put before its state in Sluice's log.
         """
         self.configured = config
         """What is configured, and ..."""
@@ -118,7 +118,6 @@ class Serving(ABC):
         self._failure = ""
         """The error that has stopped the destination; empty while all is well."""
         self.check_active = check_active
-        self._title = title
         self._make_parser = make_parser
         self._filter = config.table_filter()
         self._filters: WeakValueDictionary[str, TableFilter] = WeakValueDictionary()
@@ -248,7 +247,7 @@ class Serving(ABC):
     def _set_state(self, state: str, error: str) -> None:
         if (state, error) != (self.state, self.error):
             log = logger.error if error else logger.info
-            text = f"{self._title}{state}{f': {error}' if error else ''}"
+            text = f"{self.title}{state}{f': {error}' if error else ''}"
             log("%s", text, extra={"destination": self.config.destination})
         self.state, self.error = state, error
         self.wake()

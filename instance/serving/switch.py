@@ -1,4 +1,4 @@
-"""Which of several servers with the same data a destination reads: whether it lives, and the switch to another one."""
+"""Which of several servers with the same data a destination reads: its health check, and the switch to another one."""
 
 import asyncio
 import logging
@@ -130,7 +130,7 @@ class SourceSwitch:
         return self._status.refusal
 
     def attend(self, parser: Parser) -> None:
-        """Let a parser read, and ask its source whether it lives."""
+        """Let a parser read, and begin the health check of its source."""
         self._is_halted = False
         parser.start()
         if (probing := self._destination.config.probing) is not None:
@@ -139,7 +139,7 @@ class SourceSwitch:
             )
 
     def leave(self, parser: Parser) -> None:
-        """Tell a parser to end, and ask its source no longer whether it lives."""
+        """Tell a parser to end, and end the health check of its source."""
         if self._detection is not None:
             self._detection.stop()
             self._detection = None

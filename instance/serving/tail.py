@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ...store.cursor import OLDEST, Cursor, StoredClient, starts
 from ...store.log.log import SEEN
@@ -29,12 +30,14 @@ class Tail(Instance):
     protected clients need.
     """
 
+    title: ClassVar[str] = "its log: "
+
     def __init__(self, config: InstanceConfig, make_parser: ParserFactory, followed: Followed) -> None:
         """Nothing runs before `start`."""
         self._followed = followed
         meta = MemoryMetaStore()
         meta.source = followed.source
-        super().__init__(config.for_reader(), make_parser, meta, title="its log: ")
+        super().__init__(config.for_reader(), make_parser, meta)
 
     def keep_up(self, followed: Followed) -> bool:
         """Keep what the clients need from here on; False if another source is read by now: it has to begin again."""
@@ -43,6 +46,9 @@ class Tail(Instance):
         self._followed = followed
         self._protect()
         return True
+
+    def _note_epoch(self, epoch: int) -> None:
+        """See `Instance._note_epoch`: without cursors, it has no epoch that anybody could know."""
 
     def _make_ring(self, epoch: int) -> None:
         super()._make_ring(epoch)

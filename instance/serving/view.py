@@ -31,10 +31,9 @@ class Main(Serving):
         make_parser: ParserFactory,
         meta: MetaStore | None = None,
         check_active: Callable[[], None] | None = None,
-        title: str = "",
     ) -> None:
         """For the arguments see `Serving`."""
-        super().__init__(config, make_parser, meta, check_active, title)
+        super().__init__(config, make_parser, meta, check_active)
         self.views: list[View] = []
         """Those that begin and end with it; to be added before it starts, or by `admit`."""
 

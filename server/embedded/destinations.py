@@ -298,7 +298,7 @@ class Destinations:
             self._forget_moved(destination)
 
     def _forget_moved(self, destination: str) -> None:
-        """Know a destination no longer that another process has now."""
+        """Forget a destination that another process has now."""
         try:
             self.require(destination)
         except FencedError:

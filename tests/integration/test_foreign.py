@@ -473,7 +473,7 @@ async def test_the_log_of_a_server_that_stands_by_goes_on_where_the_address_lead
     with replicating(other, source) as wait, Proxy((source.host, source.port)) as proxy:
         address = f"{proxy.host}:{proxy.port}"
         settings = config(source, tmp_path, filter_regex=r"shop\..*", master_address=address, store="mixed")
-        tail = Instance(settings.for_reader(), make_parser, MemoryMetaStore(), title="its log: ")
+        tail = Instance(settings.for_reader(), make_parser, MemoryMetaStore())
 
         def has_file() -> bool:
             return tail.log_extent is not None and bool(tail.log_extent.stretches)

@@ -76,7 +76,7 @@ def lacking(
 
 
 class Probe:
-    """Asks a server whether it lives, over a connection of its own."""
+    """Runs the health check of a server, over a connection of its own."""
 
     def __init__(self, config: MysqlConfig, connect: Callable[[MysqlConfig], Connection] = Connection) -> None:
         """Nothing is asked before the first call."""

@@ -1,4 +1,4 @@
-"""Records of TiDB's secondary binlog: captured ones, of which tests/data/README.md says what they hold, and others."""
+"""Messages of TiDB's binlog, records of its secondary binlog: captured ones (see tests/data/README.md), and others."""
 
 import base64
 import json
@@ -55,6 +55,33 @@ def captured() -> list[Record]:
 def in_tokyo() -> list[bytes]:
     """Return those of a Drainer whose time zone is Asia/Tokyo."""
     return [base64.b64decode(it["value"]) for it in _lines("kafka_slave_tokyo")]
+
+
+@dataclass(frozen=True, slots=True)
+class PumpMessage:
+    """A message between TiDB, its pump and a drainer."""
+
+    label: str
+    """Of the step that led to it; ``fake`` of a heartbeat."""
+    arrived: int
+    """µs since 1970."""
+    payload: bytes
+
+
+@cache
+def written() -> list[PumpMessage]:
+    """Return the messages that TiDB wrote to a pump, in the order in which they arrived."""
+    return _messages("write_binlog")
+
+
+@cache
+def pulled() -> list[PumpMessage]:
+    """Return the messages that the pump gave a drainer for them, heartbeats among them."""
+    return _messages("pull_binlogs")
+
+
+def _messages(name: str) -> list[PumpMessage]:
+    return [PumpMessage(it["label"], it["t"], base64.b64decode(it["payload"])) for it in _lines(name)]
 
 
 def _lines(name: str) -> list[dict[str, Any]]:

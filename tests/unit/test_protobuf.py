@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 def test_generating_again_gives_the_modules_that_are_committed(tmp_path: Path) -> None:
     runpy.run_path(str(ROOT / "scripts" / "generate_protobuf.py"))["generate"](tmp_path)
     generated = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.glob("*/*")}
-    names = ("canal/entry_pb2", "canal/packet_pb2", "tidb/secondary_pb2")
-    assert sorted(generated) == [f"{name}.{end}" for name in names for end in ("py", "pyi")]
+    messages = ("canal/entry", "canal/packet", "tidb/binlog", "tidb/pump", "tidb/secondary")
+    assert sorted(generated) == [f"{name}_pb2.{end}" for name in messages for end in ("py", "pyi")]
     for name, text in generated.items():
         assert text == (ROOT / "protocol" / name).read_text(), f"run scripts/generate_protobuf.py: {name} is outdated"
 

@@ -11,6 +11,7 @@ raises the epoch in all rows first; an earlier one finds its own no more, and ca
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ from pymysql.constants import ER
 
 from ....protocol.cut import parse_place
 from ....protocol.identifiers import quote_table
+from ....protocol.member import NAME
 from ....sql.database import Database
 from ....sql.progress import create_tables
 from ....store.cursor import SKIP
@@ -204,7 +206,7 @@ class Progress:
         return self._passes_open
 
     def _check_server(self, server: str, names: str) -> None:
-        if self._applied and self._servers != {server} and "@" in names + "".join(self._applied):
+        if self._applied and self._servers != {server} and _may_repeat(self._applied, self._servers, names, server):
             raise RejectedError(
                 "the target has transactions after the place of this output that were read from"
                 f" {', '.join(sorted(self._servers))}. Without GTIDs they cannot be found in what {server} sends. Let"
@@ -267,6 +269,38 @@ class Progress:
                 (*values, self.job, self._epoch),
             )
         )
+
+
+def _may_repeat(applied: Iterable[str], read_from: Iterable[str], names: str, server: str) -> bool:
+    """Whether transactions may be among those that are applied under another name.
+
+    The members of a group are compared one by one: another server, or a member that has joined, says nothing of the
+    others. A single source that became a group, or the other way round, gives all of its transactions other names.
+    """
+    before, coming = _by_member(applied), _by_member(names.splitlines())
+    if ("" in before) != ("" in coming):
+        return True
+    return any(
+        "@" in before[member] + coming[member]
+        and {found for it in read_from if (found := _server_of(member, it))} != {_server_of(member, server)}
+        for member in before.keys() & coming.keys()
+    )
+
+
+def _by_member(names: Iterable[str]) -> dict[str, str]:
+    """Return names of transactions, see `Transactions`, as one text for each member."""
+    found: dict[str, str] = {}
+    for it in names:
+        member = it.partition(" ")[0]
+        found[member] = found.get(member, "") + it
+    return found
+
+
+def _server_of(member: str, servers: str) -> str:
+    """Return the server of a member in what `server_of` says of a batch; empty if the member was not there."""
+    if not member:
+        return servers
+    return dict(it.split("=", 1) for it in re.split(rf",(?={NAME}=)", servers) if "=" in it).get(member, "")
 
 
 _JOB: Final = "job VARCHAR(265) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"  # 200, a slash, 64

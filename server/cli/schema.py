@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ...instance.audit import Change, keep, path_of
-from ...protocol.errors import BadParameterError
+from ...protocol.cut import Cut, parse_place
+from ...protocol.errors import BadParameterError, BadPositionError
 from ...protocol.position import Position
 from ..config import Configuration
 from ..logging import json_line, one_line
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ...instance.source import SchemaArchive
 
 POSITION = "1/mysql-bin.000003@1767225600:4096:0"
+MEMBER = "of a group: the member whose history it is"
 AT = "a position, as sluice status shows it (default: the end of what the stream has read)"
 
 NOTHING = (
@@ -46,6 +48,7 @@ def add_commands(commands: Any) -> None:
     add_destination(show)
     show.add_argument("table", metavar="SCHEMA.TABLE", nargs="?", help="show only this table")
     show.add_argument("--at", metavar="POSITION", help=AT)
+    show.add_argument("--member", default="", metavar="NAME", help=MEMBER)
     add_conf(show)
     history = add_command(
         schema,
@@ -60,6 +63,7 @@ def add_commands(commands: Any) -> None:
     history.add_argument(
         "table", metavar="SCHEMA.TABLE", nargs="?", help="list only the statements that changed this table"
     )
+    history.add_argument("--member", default="", metavar="NAME", help=MEMBER)
     add_conf(history)
     diff = add_command(
         schema,
@@ -73,6 +77,7 @@ def add_commands(commands: Any) -> None:
     add_destination(diff)
     diff.add_argument("from_", metavar="FROM", help="a position, as sluice status shows it")
     diff.add_argument("to", metavar="TO", nargs="?", help=AT)
+    diff.add_argument("--member", default="", metavar="NAME", help=MEMBER)
     add_conf(diff)
     exported = add_command(
         schema,
@@ -84,6 +89,7 @@ def add_commands(commands: Any) -> None:
         "sluice schema export example > tables.jsonl",
     )
     add_destination(exported)
+    exported.add_argument("--member", default="", metavar="NAME", help=MEMBER)
     add_conf(exported)
     imported = add_command(
         schema,
@@ -96,22 +102,38 @@ def add_commands(commands: Any) -> None:
     )
     add_destination(imported)
     imported.add_argument("file", metavar="FILE", type=Path, help="the file of JSON lines")
+    imported.add_argument("--member", default="", metavar="NAME", help=MEMBER)
     add_conf(imported)
 
 
 def _archive(options: Any) -> "SchemaArchive":
     from ...instance.sources.registry import archive
 
-    return archive(Configuration(options.conf, os.environ).instance(options.destination))
+    sources = Configuration(options.conf, os.environ).instance(options.destination).main.sources()
+    if options.member in sources:
+        return archive(sources[options.member])
+    if "" in sources:
+        raise BadParameterError(f"{options.destination} has no members: leave out --member", "member")
+    raise BadParameterError(
+        f"{options.destination} has a history for each member: --member {' or '.join(sources)}", "member"
+    )
 
 
-def _place(text: str | None) -> Position | None:
-    return Position.parse(text) if text else None
+def _place(options: Any, text: str | None) -> Position | None:
+    """Read a place; of a group it may be one of all members, as the status shows it."""
+    if not text:
+        return None
+    place = parse_place(text)
+    if not isinstance(place, Cut):
+        return place
+    if options.member not in place.places:
+        raise BadPositionError(f"{text} is a place of a group, without one of {options.member or 'a single source'}")
+    return place.places[options.member]
 
 
 def schema_show_command(options: Any) -> int:
     """Show the tables at a place."""
-    found = _archive(options).tables(_place(options.at))
+    found = _archive(options).tables(_place(options, options.at))
     wanted = {name: columns for name, columns in found.items() if options.table in (None, name)}
     for name, columns in wanted.items():
         out.print(Text(name, style="bold"))
@@ -145,7 +167,7 @@ def schema_history_command(options: Any) -> int:
 def schema_diff_command(options: Any) -> int:
     """Show what differs between two places."""
     archive = _archive(options)
-    before, after = archive.tables(_place(options.from_)), archive.tables(_place(options.to))
+    before, after = archive.tables(_place(options, options.from_)), archive.tables(_place(options, options.to))
     for name in sorted({*before, *after}):
         old, new = before.get(name, ()), after.get(name, ())
         if list(old) != list(new):

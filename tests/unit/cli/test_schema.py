@@ -64,6 +64,25 @@ def test_the_tables_of_a_place_are_shown(followed: Sluice) -> None:
     assert followed("show", "shop.goods") == (0, ["shop.goods", "  id int"], "")
 
 
+def test_of_a_group_the_history_of_a_member_is_shown(followed: Sluice, tmp_path: Path) -> None:
+    group = SOURCE + "sluice.instance.source = group\nsluice.group.members = a, b\nsluice.group.was = a\n"
+    (tmp_path / "example" / "instance.properties").write_text(group)
+    assert followed("show", "--at", FIRST, "--member", "a") == (0, ORDERS, "")
+    assert followed("show", "--at", f"a/{FIRST},b/{LAST}", "--member", "a") == (0, ORDERS, "")
+    assert "is a place of a group, without one of a" in followed("show", "--at", f"b/{LAST}", "--member", "a")[2]
+    assert followed("history", "--member", "b") == (0, [NOTHING], "")
+    for name in ([], ["--member", "c"]):
+        status, _, error = followed("show", *name)
+        assert status != 0
+        assert "example has a history for each member: --member a or b" in error
+
+
+def test_a_single_source_has_no_members(followed: Sluice) -> None:
+    status, _, error = followed("show", "--member", "a")
+    assert status != 0
+    assert "example has no members: leave out --member" in error
+
+
 def test_a_table_that_is_not_there_is_an_error(followed: Sluice) -> None:
     assert followed("show", "shop.goods", "--at", FIRST) == (1, [], "there is no table shop.goods at this place\n")
 

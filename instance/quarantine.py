@@ -13,8 +13,8 @@ from typing import Final
 from ..protocol import props
 from ..protocol.canal import entry_pb2 as pb
 from ..protocol.canal.packet_pb2 import Messages
+from ..protocol.cut import parse_place, places_in
 from ..protocol.errors import ConfigError
-from ..protocol.position import Position
 from ..store.batch import LateRows
 from .files import make_private_folder, open_private, restrict
 
@@ -146,11 +146,14 @@ def read_kept(path: Path, position: str) -> Kept | None:
 def late_rows(item: Item, framed: bytes, positions: bytes) -> LateRows:
     """Return what is given to clients that have passed an item, of the entries that its event was decoded to."""
     entries = [pb.Entry.FromString(data) for data in Messages.FromString(framed).messages]
+    position = parse_place(item.position)
+    (member,) = places_in(position)
     for entry in entries:
+        if member:
+            entry.header.props.add(key=props.MEMBER, value=member)
         entry.header.props.add(key=props.LATE, value=item.position)
     rows = sum(len(pb.RowChange.FromString(entry.storeValue).rowDatas) for entry in entries)
     marked = Messages(messages=[entry.SerializeToString() for entry in entries]).SerializeToString()
-    position = Position.parse(item.position)
     return LateRows(position, item.schema, item.table, marked, rows, entries[0].header.executeTime, positions)
 
 
@@ -172,7 +175,7 @@ def read_late(path: Path, needed: Collection[str]) -> list[LateRows]:
         kept = {position for (position,) in database.execute("SELECT position FROM late")}
         database.executemany("DELETE FROM late WHERE position = ?", [(it,) for it in kept.difference(needed)])
         rows = database.execute("SELECT * FROM late ORDER BY timestamp, position").fetchall()
-    return [LateRows(Position.parse(position), *others) for position, *others in rows]
+    return [LateRows(parse_place(position), *others) for position, *others in rows]
 
 
 def remove(path: Path, positions: Collection[str]) -> None:

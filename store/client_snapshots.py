@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..protocol.content import Content
+from ..protocol.cut import places_in
 from ..protocol.errors import UnknownSnapshotError
 from ..protocol.position import Position
 from .batch import Batch, LateRows
@@ -165,7 +166,10 @@ class ClientSnapshots:
         subscriber = self._clients.find(client_id)
         cursor = subscriber.cursor
         place = cursor.position if cursor is not None else None
-        if place is None or not place.same_history(rows.position) or place.precedes(rows.position):
+        if place is None or not place.same_history(rows.position):
+            return False
+        reached = places_in(place)  # of a group the place of the rows has their member alone
+        if any(name not in reached or reached[name].precedes(it) for name, it in places_in(rows.position).items()):
             return False
         if not subscriber.wanted.has(rows.schema, rows.table):
             return False

@@ -5,11 +5,11 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NoReturn
 
-from ...protocol.cut import Before, places_in
+from ...protocol.cut import Before, parse_place, places_in
 from ...protocol.errors import DestinationStoppedError, NotStoredError, PurgedError, SluiceError
 from ...protocol.gtid import GtidSet
 from ...protocol.position import Position
@@ -24,7 +24,7 @@ from ...store.ring import Ring
 from ..conditions.judging import Judging
 from ..config import InstanceConfig
 from ..meta.base import HeldError, MetaStore
-from ..quarantine import keep_late, remove
+from ..quarantine import keep_late, path_of, remove
 from ..source import Grouped, Parser, ParserFactory
 from ..status import SourceStatus
 from .catchup import CatchUp
@@ -403,8 +403,16 @@ class Instance(Main):
             for it in rows:
                 for client_id in cursors.clients.ids:
                     cursors.snapshots.give_late(client_id, it)
-        await self.begin_anew(parser, lambda: remove(self._quarantine, given))
+        await self.begin_anew(parser, lambda: self._take_off(given))
         return given
+
+    def _take_off(self, positions: Collection[str]) -> None:
+        """Take items off the lists of the sources that they are of."""
+        for name, source in self.config.main.sources().items():
+            places = (places_in(parse_place(it)) for it in positions)
+            own = {str(it[name]) for it in places if name in it}
+            if own:
+                remove(path_of(source.file_data_dir, source.destination), own)
 
     async def begin_again(self) -> None:
         """Begin the stream again where the clients are, as after a restart: with what the ring has no more.

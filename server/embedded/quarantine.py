@@ -29,15 +29,18 @@ def listed(config: InstanceConfig) -> list[Item]:
 
     The places of a group have the name of the member before them.
     """
-    items = [
-        replace(it, position=f"{name}/{it.position}") if name else it
+    return [it for it, _, _ in _items(config)]
+
+
+def _items(config: InstanceConfig) -> list[tuple[Item, Item, InstanceConfig]]:
+    """Return what is in quarantine, each also as its source has it, and how that is read."""
+    passes = config.table_filter().accepts if config.route else None
+    return [
+        (replace(it, position=f"{name}/{it.position}") if name else it, it, source)
         for name, source in config.main.sources().items()
         for it in read(path_of(source.file_data_dir, source.destination))
+        if passes is None or passes(it.schema, it.table)
     ]
-    if not config.route:
-        return items
-    passes = config.table_filter().accepts
-    return [it for it in items if passes(it.schema, it.table)]
 
 
 def decode_again(config: InstanceConfig, position: str | None) -> Iterator[tuple[Item, Reread]]:
@@ -45,13 +48,13 @@ def decode_again(config: InstanceConfig, position: str | None) -> Iterator[tuple
 
     Raises BadParameterError if nothing is there at that position.
     """
-    items = [it for it in listed(config) if position in (None, it.position)]
+    items = [it for it in _items(config) if position in (None, it[0].position)]
     if position and not items:
         raise BadParameterError(f"{position} is not in quarantine; sluice quarantine list shows what is", "position")
-    for item in items[:MOST]:
+    for item, own, part in items[:MOST]:
         try:
-            with examine(config) as source:
-                found = source.reread(item)
+            with examine(part) as source:
+                found = source.reread(own)
         except (SourceError, SourceChangedError) as error:
             found = Reread(b"", str(error))
         yield item, found

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from sluice.protocol.cut import Cut
 from sluice.protocol.errors import AckOutOfOrderError, BadPositionError, UnknownBatchError
 from sluice.store.batch import Batch, LateRows
-from sluice.store.cursor import StoredClient
+from sluice.store.cursor import Cursor, StoredClient
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Ring
 from tests.stream import Stream, entries
@@ -67,6 +68,23 @@ def test_a_client_before_their_place_or_with_another_filter_is_not_given_them(
     cursors.subscribe(2, start="latest", now=NOW)
     assert not cursors.snapshots.give_late(2, replace(rows, position=stream.end))
     assert [it.late for it in cursors.clients.stored()] == [(), ()]
+
+
+def test_of_a_group_the_place_of_their_member_alone_counts(
+    destination: tuple[Cursors, Stream, LateRows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cursors, stream, rows = destination
+    subscriber = cursors.clients.find(CLIENT)
+    reached = Cut({"a": stream.end, "b": replace(stream.end, n=5)})
+    monkeypatch.setattr(type(subscriber), "cursor", Cursor.at(reached))
+    for member, place, expected in (
+        ("a", stream.end, False),
+        ("a", rows.position, True),
+        ("b", stream.end, True),
+        ("c", rows.position, False),
+    ):
+        late = replace(rows, position=Cut({member: place}))
+        assert cursors.snapshots.give_late(CLIENT, late) is expected, (member, place)
 
 
 def test_a_client_with_a_filter_is_given_those_of_tables_that_it_wants_by_then(

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance.quarantine import Item, Kept, Quarantine, path_of, read, read_kept
+from sluice.instance.quarantine import Item, Kept, Quarantine, keep_late, late_rows, path_of, read, read_kept, read_late
+from sluice.protocol.canal import entry_pb2 as pb
+from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import ConfigError
 
 ITEM = Item("101/binlog.000001@1700000000:4:2", "shop", "orders", 30, 1_700_000_001, 101, 80, "no such table", "00ff")
@@ -21,6 +23,19 @@ def test_items_are_read_back(tmp_path: Path) -> None:
     quarantine.sync()
     assert [item.position[-1] for item in read(path)] == ["2", "3"]
     assert read(path)[0] == ITEM
+
+
+def test_rows_of_a_member_that_come_late_name_it_and_are_kept_under_its_place(tmp_path: Path) -> None:
+    path = path_of(tmp_path, "example")
+    item = replace(ITEM, position=f"a/{ITEM.position}")
+    framed = Messages(messages=[pb.Entry(entryType=pb.ROWDATA).SerializeToString()]).SerializeToString()
+    rows = late_rows(item, framed, b"\x04\x02")
+    keep_late(path, [rows])
+    assert read_late(path, {item.position}) == [rows]
+    assert str(rows.position) == item.position
+    (entry,) = Messages.FromString(rows.entries).messages
+    found = {it.key: it.value for it in pb.Entry.FromString(entry).header.props}
+    assert found == {"sluice.member": "a", "sluice.late": item.position}
 
 
 def test_a_position_is_listed_once_in_all_lives(tmp_path: Path) -> None:

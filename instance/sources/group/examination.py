@@ -103,9 +103,8 @@ class GroupExamination:
         raise ConfigError(f"{self._config.destination}: a group cannot define {schema}.{table} yet")
 
     def reread(self, item: Item) -> Reread:
-        """Refuse: an item does not say of which member it is."""
-        del item
-        raise ConfigError(f"{self._config.destination}: rows in quarantine cannot be decoded again in a group yet")
+        """Refuse: what is in quarantine is of one member, which is asked alone."""
+        raise ConfigError(f"{self._config.destination}: {item.position} is of a member, and has to be asked of that")
 
     def _name(self, member: Examination) -> str:
         return next(name for name, it in self._members.items() if it is member)

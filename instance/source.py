@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..login.columns import KeyPart, SnapshotColumn
     from ..protocol.canal.resultset import RowBlock
     from .conditions.where import Conditions
+    from .sources.mysql.agreement import Agreement
 
 EXAMPLES: Final = 20
 """Differences that a report describes; further ones are counted."""
@@ -201,6 +202,9 @@ class MemberParser(Parser, Protocol):
 
     It is called again as often as `heartbeat`.
     """
+
+    def agree_with(self, agreement: "Agreement", member: str) -> None:
+        """Compare the columns of split tables with those of the other members, too; called before it begins."""
 
     def clock(self) -> float | None:
         """Ask the source by how many seconds its clock is ahead of ours; None if it has no clock of its own.

@@ -25,6 +25,7 @@ from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from sluice.instance.sources.group.member import MakeMember
+    from sluice.instance.sources.mysql.agreement import Agreement
     from sluice.protocol.errors import SluiceError
 
 
@@ -102,6 +103,9 @@ class Played:
 
     def join(self, timeout: float | None = None) -> None:
         """Return at once: it has no thread."""
+
+    def agree_with(self, agreement: "Agreement", member: str) -> None:
+        """Have no split tables."""
 
     def clock(self) -> float | None:
         """Have no clock."""

@@ -5,11 +5,14 @@ import random
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...protocol.errors import SluiceError
 from ...store.cursor import Cursor
 from ..context import current_destination
+
+if TYPE_CHECKING:
+    from .mysql.agreement import Agreement
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +50,10 @@ class ParserThread(ABC):
         self._stopping = threading.Event()
         self._hurry = threading.Event()  # no wait before the next attempt
         self._thread = threading.Thread(target=self._run, name=f"parser {destination}", daemon=True)
+
+    def agree_with(self, agreement: "Agreement", member: str) -> None:
+        """See `sluice.instance.source.MemberParser.agree_with`: it has no split tables."""
+        del agreement, member
 
     def clock(self) -> float | None:
         """See `sluice.instance.source.MemberParser.clock`."""

@@ -106,6 +106,32 @@ def test_what_a_statement_changes_is_forgotten(schema: str, table: str, forgets:
         agreement.check(ORDERS, ("shop", "orders_3"), [NAME])
 
 
+def test_tables_of_the_members_of_a_group_are_compared_with_one_another() -> None:
+    agreement, table = Agreement(), ("shop", "orders_1")
+    agreement.check(ORDERS, table, [ID], "a")
+    with pytest.raises(
+        DecodeError, match=r"^shop\.orders_1 of member b .* are not those of shop\.orders_1 of member a \(id bigint"
+    ):
+        agreement.check(ORDERS, table, [ID, NAME], "b")
+    assert not agreement.forget(*table, "b"), "it is not what the others are compared with"
+    assert agreement.changes == 0
+    assert agreement.forget(*table, "a")
+    assert agreement.changes == 1
+    agreement.check(ORDERS, table, [ID, NAME], "b")
+    agreement.check(ORDERS, table, [ID, NAME], "a")
+
+
+def test_all_tables_of_a_member_that_leaves_are_forgotten() -> None:
+    agreement = Agreement()
+    agreement.check(ORDERS, ("shop", "orders_1"), [ID], "a")
+    agreement.check(ORDERS, ("shop", "orders_2"), [ID], "b")
+    assert agreement.forget(member="a")
+    with pytest.raises(DecodeError, match=r"those of shop\.orders_2 of member b"):
+        agreement.check(ORDERS, ("shop", "orders_3"), [NAME], "b")
+    assert agreement.forget(member="b")
+    agreement.check(ORDERS, ("shop", "orders_3"), [NAME], "b")
+
+
 def test_the_tables_that_are_remembered_are_limited() -> None:
     agreement = Agreement()
     for number in range(MOST + 10):

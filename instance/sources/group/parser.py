@@ -43,6 +43,7 @@ from ...merge.pools import Pool, move
 from ...sink.filters import TableFilter
 from ...source import LOST, Expiry, KeepStart, MemberParser, Proof, TableReader
 from ...status import MemberStatus, ParserStatus
+from ..mysql.agreement import Agreement
 from ..thread import ParserThread
 from .config import GroupConfig
 from .member import Clock, MakeMember, Member
@@ -105,6 +106,7 @@ class GroupParser(ParserThread):
         self._change = ""
         self._events = 0
         self._clock = Clock()
+        self._agreement = Agreement()  # of the members' split tables
         self._late: dict[str, tuple[int, float]] = {}  # how many of a member were said to be late, and when
 
     # --- what any thread may ask
@@ -405,6 +407,7 @@ class GroupParser(ParserThread):
             on_state=self._tell,
         )
         member.parser.heartbeat = self._config.window / 2000
+        member.parser.agree_with(self._agreement, name)
         restarts, known = member.pool.ring.restarts, self._ring.restarts.members.get(name)
         if known is not None:
             restarts.go_on_from(known)
@@ -546,6 +549,7 @@ class GroupParser(ParserThread):
         with self._lock:
             member = self._members.pop(name)
         member.close()
+        self._agreement.forget(member=name)
         self._ended.append(member)
 
     def _end_transaction(self, name: str) -> None:

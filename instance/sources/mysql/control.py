@@ -78,7 +78,8 @@ class Control:
         self._conditions = config.conditions()
         self._masks = config.masks()
         self._grouping = config.grouping()
-        self._agreement = Agreement()
+        self._agreement, self._member = Agreement(), ""
+        self._compared = 0  # the changes of that as of which plans count
         self._quarantine = quarantine
         self._description = b""  # the body of the last FORMAT_DESCRIPTION event
         self._answers: dict[int, Callable[[Event], None]] = {
@@ -142,6 +143,17 @@ class Control:
         self._filter = table_filter
         self._decoder.drops_statements = not self._config.passes_texts(table_filter)
 
+    def agree_with(self, agreement: Agreement, member: str) -> None:
+        """Compare the columns of split tables with those of other members, too."""
+        self._agreement, self._member = agreement, member
+
+    def compare_again(self) -> None:
+        """Compare split tables again if one was changed, at whatever member: those that differed may agree now."""
+        changes = self._agreement.changes
+        if changes != self._compared:
+            self._compared = changes
+            self._decoder.forget_plans()
+
     def follow(self, event: Event) -> None:
         """Let an event that is before the start change the tables, if it is a statement that does."""
         query = Query.parse(event.body) if event.type == BinlogEvent.QUERY_EVENT and event.body else None
@@ -194,7 +206,7 @@ class Control:
             if delivered is not None:
                 keeps = self._fields.keeps
                 columns = [it for it in known.columns if it.name and keeps(schema, table, it.name)]
-                self._agreement.check(delivered, (schema, table), columns)
+                self._agreement.check(delivered, (schema, table), columns, self._member)
         except DecodeError as error:
             logger.warning("the rows of %s.%s at %s cannot be decoded: %s", schema, table, event.position, error)
             if self._config.filter_table_error:
@@ -371,10 +383,9 @@ class Control:
     def _forget_plans(self, change: CatalogChange) -> None:
         if change.kind == "charset":
             return
-        if self._agreement.forget(change.schema, change.table):  # those that differed from it are compared again
-            self._decoder.forget_plans()
-        else:
-            self._decoder.forget_plans(change.schema or None, change.table or None)
+        self._agreement.forget(change.schema, change.table, self._member)
+        self._decoder.forget_plans(change.schema or None, change.table or None)
+        self.compare_again()
 
     def _passes(self, changes: tuple[Change, ...]) -> bool:
         if self._config.filter_query_ddl:

@@ -34,6 +34,7 @@ from ...sink.filters import TableFilter
 from ...source import Expiry, Proof
 from ...status import ParserStatus
 from ..thread import ParserThread
+from .agreement import Agreement
 from .config import BinlogConfig, MysqlConfig
 from .connection import Connection, ServerFacts
 from .control import Control
@@ -182,6 +183,10 @@ class BinlogParser(ParserThread, Generic[Configured, Opened]):
             if isinstance(wanted, str):
                 return finder.at_text(wanted)
             return finder.oldest() if wanted is None else finder.at_time(wanted)
+
+    def agree_with(self, agreement: Agreement, member: str) -> None:
+        """See `sluice.instance.source.MemberParser.agree_with`."""
+        self._control.agree_with(agreement, member)
 
     def _known_files(self) -> list[tuple[str, int]]:
         """Return the files that were read, with their times of creation."""
@@ -524,6 +529,7 @@ class BinlogParser(ParserThread, Generic[Configured, Opened]):
                 if not size:
                     raise SourceError(f"{dump.name} closed the connection")
                 decoder.received(size)
+                self._control.compare_again()
             elif status is Status.NEED_PART and self._control.part is not None:
                 with decoder.part_space() as space:
                     size = self._control.part.receive_into(space)

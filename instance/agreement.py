@@ -1,16 +1,23 @@
 """Whether tables that are delivered as one have the same columns."""
 
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ....protocol.errors import DecodeError
-from ...columns import SourceColumn
-from .grouping import Name
+from ..protocol.errors import DecodeError
+from .columns import SourceColumn
 
 MOST: Final = 10_000
 """Tables that are known of one name."""
+
+# MySQL writes no display width since 8.0.19 (https://dev.mysql.com/doc/refman/8.4/en/numeric-type-attributes.html),
+# MariaDB does.
+_WIDTH: Final = re.compile(r"^((?:tiny|small|medium|big)?int|year)\(\d+\)")
+
+Name = tuple[str, str]
+"""Schema and table."""
 
 _Columns = tuple[tuple[str, str, bool], ...]
 
@@ -41,9 +48,12 @@ class Agreement:
     def check(self, name: Name, table: Name, columns: Sequence[SourceColumn], member: str = "") -> None:
         """Compare a table, of a member of a group, with those that are delivered under the same name.
 
+        The display width of a whole number is no difference.
+
         Raises DecodeError if it differs.
         """
-        mine, own = tuple((it.name, it.mysql_type, it.is_key) for it in columns), _called(table, member)
+        mine = tuple((it.name, _WIDTH.sub(r"\1", it.mysql_type), it.is_key) for it in columns)
+        own = _called(table, member)
         with self._lock:
             agreed = self._agreed.setdefault(name, _Agreed(mine))
             if agreed.columns != mine:

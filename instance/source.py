@@ -22,8 +22,8 @@ from .status import ParserStatus
 if TYPE_CHECKING:
     from ..login.columns import KeyPart, SnapshotColumn
     from ..protocol.canal.resultset import RowBlock
+    from .agreement import Agreement
     from .conditions.where import Conditions
-    from .sources.mysql.agreement import Agreement
 
 EXAMPLES: Final = 20
 """Differences that a report describes; further ones are counted."""

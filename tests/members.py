@@ -24,8 +24,8 @@ from tests.stream import CREATED, FILE
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
+    from sluice.instance.agreement import Agreement
     from sluice.instance.sources.group.member import MakeMember
-    from sluice.instance.sources.mysql.agreement import Agreement
     from sluice.protocol.errors import SluiceError
 
 

@@ -12,7 +12,7 @@ from ...store.cursor import Cursor
 from ..context import current_destination
 
 if TYPE_CHECKING:
-    from .mysql.agreement import Agreement
+    from ..agreement import Agreement
 
 logger = logging.getLogger(__name__)
 

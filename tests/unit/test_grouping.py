@@ -2,8 +2,8 @@
 
 import pytest
 
+from sluice.instance.agreement import MOST, Agreement
 from sluice.instance.columns import SourceColumn
-from sluice.instance.sources.mysql.agreement import MOST, Agreement
 from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.grouping import Grouping
 from sluice.protocol.errors import DecodeError, FilterError
@@ -119,6 +119,17 @@ def test_tables_of_the_members_of_a_group_are_compared_with_one_another() -> Non
     assert agreement.changes == 1
     agreement.check(ORDERS, table, [ID, NAME], "b")
     agreement.check(ORDERS, table, [ID, NAME], "a")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("int", "int(11)"), ("bigint unsigned", "bigint(20) unsigned"), ("year", "year(4)")]
+)
+def test_the_display_width_that_mariadb_writes_is_no_difference(one: str, other: str) -> None:
+    agreement = Agreement()
+    agreement.check(ORDERS, ("shop", "orders_1"), [SourceColumn("id", one)], "mysql")
+    agreement.check(ORDERS, ("shop", "orders_1"), [SourceColumn("id", other)], "mariadb")
+    with pytest.raises(DecodeError, match="varchar"):
+        agreement.check(ORDERS, ("shop", "orders_1"), [SourceColumn("id", "varchar(11)")], "third")
 
 
 def test_all_tables_of_a_member_that_leaves_are_forgotten() -> None:

@@ -35,6 +35,7 @@ from ....store.cursor import OLDEST, Cursor
 from ....store.ring import Flag, Kind, Ring, Staging
 from ....store.segment import SegmentWriter
 from ....store.track import Track
+from ...agreement import Agreement
 from ...columns import SourceColumn
 from ...config import InstanceConfig
 from ...merge.merger import MemberOptions, MemberState, Merger, Ordering
@@ -43,7 +44,6 @@ from ...merge.pools import Pool, move
 from ...sink.filters import TableFilter
 from ...source import LOST, Expiry, KeepStart, MemberParser, Proof, TableReader
 from ...status import MemberStatus, ParserStatus
-from ..mysql.agreement import Agreement
 from ..thread import ParserThread
 from .config import GroupConfig
 from .member import Clock, MakeMember, Member

@@ -13,11 +13,11 @@ from ....protocol.canal.tags import EventType
 from ....protocol.errors import DecodeError, PurgedError, SourceError
 from ....protocol.position import Position
 from ....store.ring import Flag, Kind, Ring
+from ...agreement import Agreement
 from ...columns import describe
 from ...quarantine import Item, Kept, Quarantine
 from ...sink.filters import TableFilter
 from ...values.charset import decode
-from .agreement import Agreement
 from .ahead import Ahead
 from .config import BinlogConfig
 from .decode.decoder import Decoder

@@ -27,6 +27,7 @@ from ....store.cursor import Cursor
 from ....store.ring import Ring
 from ....store.track import Track
 from ... import source
+from ...agreement import Agreement
 from ...columns import SourceColumn
 from ...conditions.judge import check_condition
 from ...quarantine import Quarantine, path_of
@@ -34,7 +35,6 @@ from ...sink.filters import TableFilter
 from ...source import Expiry, Proof
 from ...status import ParserStatus
 from ..thread import ParserThread
-from .agreement import Agreement
 from .config import BinlogConfig, MysqlConfig
 from .connection import Connection, ServerFacts
 from .control import Control

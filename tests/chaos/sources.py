@@ -13,6 +13,7 @@ from tests.chaos.journal import Purged
 from tests.chaos.plan import SHARED, TABLES
 from tests.faults.pair import Pair
 from tests.servers import Server
+from tests.waiting import eventually
 
 RATE = 200
 """Numbers a second that are written to each schema, ..."""
@@ -78,6 +79,14 @@ class Writer(threading.Thread):
             if str(row[3]).startswith(f"{self._schema}-"):
                 self._source.query(f"XA ROLLBACK '{row[3]}'")
 
+    def _is_forgotten(self) -> bool:
+        """Try it: a server that has not noticed the end of a connection refuses to roll back what that has prepared."""
+        try:
+            self._forget_prepared()
+        except LOST:
+            return False
+        return True
+
     def stop(self) -> None:
         """Write no more."""
         self._stopping.set()
@@ -86,8 +95,7 @@ class Writer(threading.Thread):
         """Stop, and return what the tables hold."""
         self.stop()
         self.join()
-        with contextlib.suppress(*LOST):
-            self._forget_prepared()
+        eventually(self._is_forgotten, lambda: self._source.query("XA RECOVER"))
         query = self._source.query
         return {
             table: [int(row[0]) for row in query(f"SELECT id FROM {table} ORDER BY id", database=self._schema)]

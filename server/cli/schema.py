@@ -48,8 +48,6 @@ def add_commands(commands: Any) -> None:
     add_destination(show)
     show.add_argument("table", metavar="SCHEMA.TABLE", nargs="?", help="show only this table")
     show.add_argument("--at", metavar="POSITION", help=AT)
-    show.add_argument("--member", default="", metavar="NAME", help=MEMBER)
-    add_conf(show)
     history = add_command(
         schema,
         "history",
@@ -63,8 +61,6 @@ def add_commands(commands: Any) -> None:
     history.add_argument(
         "table", metavar="SCHEMA.TABLE", nargs="?", help="list only the statements that changed this table"
     )
-    history.add_argument("--member", default="", metavar="NAME", help=MEMBER)
-    add_conf(history)
     diff = add_command(
         schema,
         "diff",
@@ -77,8 +73,6 @@ def add_commands(commands: Any) -> None:
     add_destination(diff)
     diff.add_argument("from_", metavar="FROM", help="a position, as sluice status shows it")
     diff.add_argument("to", metavar="TO", nargs="?", help=AT)
-    diff.add_argument("--member", default="", metavar="NAME", help=MEMBER)
-    add_conf(diff)
     exported = add_command(
         schema,
         "export",
@@ -89,8 +83,6 @@ def add_commands(commands: Any) -> None:
         "sluice schema export example > tables.jsonl",
     )
     add_destination(exported)
-    exported.add_argument("--member", default="", metavar="NAME", help=MEMBER)
-    add_conf(exported)
     imported = add_command(
         schema,
         "import",
@@ -102,8 +94,9 @@ def add_commands(commands: Any) -> None:
     )
     add_destination(imported)
     imported.add_argument("file", metavar="FILE", type=Path, help="the file of JSON lines")
-    imported.add_argument("--member", default="", metavar="NAME", help=MEMBER)
-    add_conf(imported)
+    for command in (show, history, diff, exported, imported):
+        command.add_argument("--member", default="", metavar="NAME", help=MEMBER)
+        add_conf(command)
 
 
 def _archive(options: Any) -> "SchemaArchive":

@@ -576,7 +576,7 @@ class Cursors:
                 self.resting.rouse(client_id)
             stop = reading.get if subscriber.given else served.end
             position = reading.with_acked(position)
-            if not subscriber.given and self._is_of_later_source(subscriber, position):
+            if not subscriber.given and self._is_of_later_source(subscriber, reading.place(stop), position):
                 if exists:
                     self._progress.confirm_to(subscriber, reading, stop)
                 return False
@@ -644,9 +644,12 @@ class Cursors:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _is_of_later_source(self, subscriber: Subscriber, position: Position) -> bool:
-        """Whether a reader gives what the log has of a former source, and a position comes after that in the log."""
-        log, here = self.track.log, subscriber.state.track.floor
+    def _is_of_later_source(self, subscriber: Subscriber, here: Position | None, position: Position) -> bool:
+        """Whether a reader, which has come here, gives what the log has of a former source, and a position is later.
+
+        Its ring may have been emptied for a source that was read then: where that begins says nothing.
+        """
+        log = self.track.log
         if log is None or here is None or here.same_source(position) or not self.clients.has_reader(subscriber):
             return False
         return log.has_after(here, position)

@@ -215,6 +215,9 @@ class Track:
         floor, end = self.position_before(start), self.position_before(shown)
         if floor is None or end is None:
             return None
+        if start < shown and not floor.same_source(position):  # another source may fill a reader's ring that was empty
+            begin = self.position_of(start)
+            floor = begin if begin.same_source(position) else floor
         stop = shown
         for switch in reversed(self._switches):
             if start <= switch < stop:

@@ -27,7 +27,7 @@ from sluice.protocol.position import Position
 from sluice.store.batch import Batch, LateRows, RangeLimits
 from sluice.store.cursor import Cursor, StoredClient, earliest, in_order, starts
 from sluice.store.cursors import Cursors
-from sluice.store.log.log import Limits, Log
+from sluice.store.log.log import Limits, Log, take
 from sluice.store.moves import By
 from sluice.store.ring import Kind, Ring
 from sluice.store.status import Lag
@@ -1863,6 +1863,32 @@ def test_a_client_between_where_its_source_was_left_and_where_it_was_read_again_
     assert cursors.status(CLIENT).acked == str(between)
     cursors.readers.leave()
     assert {it.position for it in cursors.readers.behind.values()} == {between}
+
+
+def test_an_ack_at_the_next_source_of_the_log_confirms_no_more_than_what_is_before_it(tmp_path: Path) -> None:
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table, catches_up=True)
+    cursors.begin(Stream(cursors.ring, events=100, name="102").end, MariadbGtidSet())
+    reader = first = Stream(Ring(64), events=6)
+    let_read(cursors, first, reader)
+    reader.transactions = 1
+    reader.transaction(b"row")
+    reader.put()
+    cursors.advance(NOW)
+    then = Stream(reader.ring, events=70, name="102")
+    place = then.position(72)  # inside a transaction
+    with Log(tmp_path, "shop", Limits()) as log:
+        log.begin(first.position(6), "0-101-1", {})
+        log.append([take(Track(reader.ring), reader.ring.first, reader.ring.next)])
+        log.begin(then.end, "0-101-2", {})
+        cursors.track.log = log
+        assert not cursors.ack_to(CLIENT, place, now=NOW), "what the log has of the former source is before it"
+        assert reader.ring.first == reader.ring.next
+        for row in (b"two", b"three"):
+            then.transaction(row)
+        then.put()
+        assert cursors.ack_to(CLIENT, place, now=NOW)
+        assert cursors.status(CLIENT).acked == str(place)
+        assert entries(get(cursors).slices) == [b"end", b"begin", b"three", b"end"]
 
 
 @pytest.mark.parametrize(("began", "state"), [(9, "attached"), (12, "attached"), (6, "catching-up")])

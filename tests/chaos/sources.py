@@ -38,6 +38,8 @@ class Writer(threading.Thread):
         super().__init__(daemon=True, name=f"writer of {schema}")
         self._source, self._schema = source, schema
         self._stopping = threading.Event()
+        self.preparing = threading.Lock()
+        """Held while an XA transaction is prepared and not committed yet."""
         columns = "id INT PRIMARY KEY, v VARCHAR(40), part INT"
         source.script(f"CREATE DATABASE IF NOT EXISTS {schema};\n")
         source.script("".join(f"CREATE TABLE {table} ({columns});\n" for table in TABLES), database=schema)
@@ -69,9 +71,10 @@ class Writer(threading.Thread):
                 connection.commit()
                 return
             cursor.execute(f"XA END {name}")
-            cursor.execute(f"XA PREPARE {name}")
-            self._stopping.wait(begin % 10 / 50)
-            cursor.execute(f"XA COMMIT {name}")
+            with self.preparing:
+                cursor.execute(f"XA PREPARE {name}")
+                self._stopping.wait(begin % 10 / 50)
+                cursor.execute(f"XA COMMIT {name}")
 
     def _forget_prepared(self) -> None:
         """Roll back what a lost connection has left: committed now, it would come after greater numbers."""
@@ -135,10 +138,11 @@ class Sources(contextlib.ExitStack):
         return self
 
     def purge(self, name: str) -> Purged | None:
-        """Remove the binlog of one, as far as the other one does not need it; None when it cannot be removed now."""
+        """Remove the binlog of one, as far as the other one does not need it; None if it cannot be removed now."""
         server = self.servers[name]
         with contextlib.suppress(*LOST):
-            server.query("FLUSH BINARY LOGS")
+            if not self._flush(server):
+                return None
             last = {
                 schema: {
                     table: int(server.query(f"SELECT COALESCE(MAX(id), 0) FROM {schema}.{table}")[0][0])
@@ -152,6 +156,19 @@ class Sources(contextlib.ExitStack):
             server.query(f"PURGE BINARY LOGS TO '{files[-1][0]}'")
             return Purged(time.time(), name, last)
         return None
+
+    def _flush(self, server: Server, seconds: float = 5.0) -> bool:
+        """Begin a file that needs none before it: no XA transaction is prepared in one and committed in the other."""
+        deadline = time.monotonic() + seconds
+        with contextlib.ExitStack() as held:
+            for writer in self.writers.values():
+                held.enter_context(writer.preparing)
+            while server.query("XA RECOVER"):
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(0.1)
+            server.query("FLUSH BINARY LOGS")
+        return True
 
     def _is_replicated(self, last: Mapping[str, Mapping[str, int]], seconds: float = 10.0) -> bool:
         """Whether the second one comes to have these numbers, and so all before them."""

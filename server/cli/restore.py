@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ...instance.audit import Change, keep, path_of
 from ...protocol.errors import ConfigError
+from ...store.moves import By
 from ..config import Configuration
 from ..wording import counted, duration
 from .cluster import in_session, shared
@@ -83,12 +84,10 @@ def _restore(addresses: "Addresses", config: "InstanceConfig", options: Any) -> 
     if not (found.loss or options.destinations):
         return True
     out.print(Text(f"  saved in {config.file_data_dir / name}"))
-    clients = _choose(found, overwrite=options.overwrite)
+    clients = _choose(found, overwrite=options.overwrite, discard=options.discard)
     if problem := _obstacle(found, "{}:{}".format(*addresses.address), options):
         out.print(Text(f"  {problem}", style="red"))
         return False
-    if options.discard:
-        clients = {}
     number = sum(map(len, clients.values()))
     if not (
         options.yes or _agreed(f"  write {counted(number, 'client')} to ZooKeeper, and let a server take {name} over?")
@@ -96,15 +95,18 @@ def _restore(addresses: "Addresses", config: "InstanceConfig", options: Any) -> 
         out.print("  nothing was written")
         return False
     time.sleep(max(0.0, opened + found.timeout - time.monotonic()))  # what a server believes has ended by then
-    in_session(server, lambda session: write_back(session, config, backup, clients))
+    by = By(f"user {getpass.getuser()}", time.time())  # noqa: TID251  it outlives the process
+    given_up = in_session(server, lambda session: write_back(session, config, backup, clients, by))
     detail = f"{counted(number, 'client')} written to ZooKeeper"
-    change = Change("cluster restore", f"user {getpass.getuser()}", time.time_ns() // 1_000_000, detail=detail)
-    keep(path_of(config.file_data_dir, name), change)
-    out.print(f"  {detail}: a server takes {name} over")
+    for destination, client_ids in given_up.items():
+        if client_ids:
+            detail += f"; given up: {', '.join(map(str, client_ids))} of {destination}"
+    keep(path_of(config.file_data_dir, name), Change("cluster restore", by.who, by.ms, detail=detail))
+    out.print(Text(f"  {detail}: a server takes {name} over"))
     return True
 
 
-def _choose(found: "Plan", *, overwrite: bool) -> "dict[str, list[StoredClient]]":
+def _choose(found: "Plan", *, overwrite: bool, discard: bool) -> "dict[str, list[StoredClient]]":
     """Show all clients, and return those that are to be written."""
     chosen: dict[str, list[StoredClient]] = {}
     for name, candidates in found.candidates.items():
@@ -114,23 +116,27 @@ def _choose(found: "Plan", *, overwrite: bool) -> "dict[str, list[StoredClient]]
         out.print(Text(f"  {name}: as {saved.server} stored it in epoch {saved.epoch}, {at:%F %T}, {age} ago"))
         chosen[name] = []
         for candidate in candidates:
-            writes, text = _judge(candidate, overwrite=overwrite)
+            writes, text = _judge(candidate, overwrite=overwrite, discard=discard)
             if writes and candidate.saved is not None:
                 chosen[name].append(candidate.saved)
             cursor = candidate.saved.cursor if candidate.saved is not None else None
             out.print(Text(f"    client {candidate.client_id}  {_place(cursor)}: {text}"))
-    return chosen
+    return {} if discard else chosen
 
 
-def _judge(candidate: "Candidate", *, overwrite: bool) -> tuple[bool, str]:
+def _judge(candidate: "Candidate", *, overwrite: bool, discard: bool) -> tuple[bool, str]:
     """Return whether a client is written, and what to say of it."""
     if candidate.saved is None:
         return False, "not saved, but ZooKeeper has it: it stays; unsubscribe it if you do not need it"
+    if candidate.present is None and discard:
+        return False, "is given up: ZooKeeper does not have it, and it begins anew when it subscribes"
     if candidate.present is None:
         return True, "is written: ZooKeeper does not have it"
     there = f"ZooKeeper has {_place(candidate.present.cursor)}"
     if candidate.is_same:
         return True, "ZooKeeper has the same"
+    if discard:
+        return False, f"is not written: {there}"
     if not candidate.may_be_newer:
         return True, f"is written: {there}, which is not newer"
     if overwrite:

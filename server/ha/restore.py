@@ -10,12 +10,15 @@ from ...instance.meta.nodes import Create, Delete, NodeExistsError, NoNodeError,
 from ...instance.meta.zookeeper import ZooKeeperClients, epoch_data, read_epoch
 from ...protocol.errors import ConfigError
 from ...protocol.paths import GROUP, destination_node, epoch_node, running_node, servers_node
-from ...store.cursor import Changes, Cursor, StoredClient, same_history
+from ...store.cursor import Changes, Cursor, StoredClient, place_of, same_history
+from ...store.moves import By, Gate, Move, Reason
 from .backup import NO_EPOCH, Backup, Saved
 from .zookeeper import ZooKeeperSession
 
 HOLDER = "sluice cluster restore"
 """What stands for an address in ``running`` while cursors are written back."""
+GIVEN_UP = "its saved cursor was given up after ZooKeeper had lost it"
+"""The detail of the record of a client that is not written back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +92,23 @@ async def write_back(
     config: InstanceConfig,
     backup: Backup,
     clients: Mapping[str, Sequence[StoredClient]],
-) -> None:
+    by: By,
+) -> dict[str, list[int]]:
     """Write clients of a destination and its views to ZooKeeper, and raise the epoch: then a server takes it over.
 
     While that is done no server has the destination, as this session has ``running``. If it ends before, ZooKeeper
     still counts as having lost something, and all can be done again.
+
+    Args:
+        session: in ZooKeeper.
+        config: that of the destination.
+        backup: what was saved of it.
+        clients: what is written of that, by the name of the destination and of each of its views; nothing, not even
+            the place and the source, if it is empty.
+        by: who asked for it.
+
+    Returns the ids of the saved clients that are given up, by the same names: ZooKeeper does not have them, and they
+    were not to be written. Each has a record of that, as if it were unsubscribed.
 
     Raises:
         ConfigError: a server has the destination; or nodes hold something else.
@@ -115,20 +130,27 @@ async def write_back(
     except NodeExistsError as error:
         raise ConfigError(f"a server has {destination} now, so nothing was written: stop it there first") from error
     version = results[0] or 0
-    parse = config.log_position == "parse"
-    for name, restored in clients.items():
+    parse = bool(clients) and config.log_position == "parse"
+    given_up: dict[str, list[int]] = {}
+    for name, saved in backup.saved.items():
+        restored = clients.get(name, ())
         await session.ensure(destination_node(name))
         store = ZooKeeperClients(session, name, config.address, parse=parse and name == destination, fence=destination)
-        await store.read()
-        if name == destination and backup.source is not None:
+        kept = {it.client_id for it in (*await store.read(), *restored)}
+        if clients and name == destination and backup.source is not None:
             await store.store(version, Changes({}), None, backup.source)
-        saved = backup.saved[name]
         for client in restored:  # one by one: a request of ZooKeeper has a limit
             moves = {client.client_id: saved.moves.get(client.client_id, ())}
             await store.store(version, Changes({client.client_id: client}, moves), None)
         for client_id, moved in saved.moves.items():  # of those that have left
             if client_id not in saved.clients and client_id not in store.moves:
                 await store.store(version, Changes({}, {client_id: moved}), None)
+        given_up[name] = sorted(saved.clients.keys() - kept)
+        gate = Gate(saved.moves)
+        for client_id in given_up[name]:
+            left = place_of(saved.clients[client_id].cursor)
+            gate.jump(client_id, Move(Reason.UNSUBSCRIBE, left, "", by.who, by.ms, detail=GIVEN_UP))
+            await store.store(version, Changes({}, {client_id: gate.moves[client_id]}), None)
         if parse and name == destination and store.place is None and backup.place is not None:
             data = place_data(backup.place, config.address)
             await session.commit([Create(f"{destination_node(destination)}/parse", data)])
@@ -136,6 +158,7 @@ async def write_back(
         await session.create(GROUP, backup.group.encode())
     raised = epoch_data(epoch_by_clock(max(backup.epoch, epoch)))
     await session.commit([Put(epoch_node(destination), raised, version), Delete(running_node(destination))])
+    return given_up
 
 
 def _compared(saved: Saved, present: Sequence[StoredClient]) -> list[Candidate]:

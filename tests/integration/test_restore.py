@@ -24,7 +24,7 @@ from sluice.server.ha.cluster import Cluster
 from sluice.server.ha.restore import Candidate, plan, write_back
 from sluice.server.ha.zookeeper import ZooKeeperSession
 from sluice.store.cursor import Changes, Cursor, StoredClient
-from sluice.store.moves import SERVER, Move, MoveState, Reason
+from sluice.store.moves import SERVER, By, Gate, Move, MoveState, Reason
 from tests import commands
 from tests.faults.harness import Sluice
 from tests.integration.test_cluster import CURSOR, NAME, ROOT, KeepingHost, configure, serves, taking_part
@@ -40,6 +40,7 @@ OTHER = StoredClient(1002, "", CURSOR, 60, where="shop.orders: total > 10")
 GAP = Move(Reason.PURGE, str(CURSOR.position), "", SERVER, 1_700_000_000_000, MoveState.OPEN)
 LEFT = Move(Reason.UNSUBSCRIBE, str(CURSOR.position), "", "an operator", 1_700_000_001_000)
 SOURCE = InUse("127.0.0.1:9", "")
+BY = By("user alice", 1_700_000_002.0)
 
 
 @pytest.fixture(autouse=True)
@@ -178,7 +179,7 @@ async def restore(zookeeper: ZooKeeper) -> None:
             name: [it.saved for it in candidates if it.saved is not None]
             for name, candidates in found.candidates.items()
         }
-        await write_back(zk, configure(NAME), found.backup, clients)
+        await write_back(zk, configure(NAME), found.backup, clients, BY)
 
 
 async def lost(cluster: Cluster) -> None:
@@ -211,6 +212,28 @@ async def test_what_zookeeper_has_lost_is_taken_over_when_it_is_written_back(
     assert found == (replace(CLIENT, client_id=2001),)
 
 
+async def test_clients_that_are_given_up_have_a_record_of_it_and_others_keep_theirs(
+    zookeeper: ZooKeeper, empty: KazooClient
+) -> None:
+    await kept(zookeeper)
+    empty.delete("/otter", recursive=True)
+    async with session(zookeeper) as zk:
+        found = await plan(zk, configure(NAME), read_all(Path(), NAME))
+        assert await write_back(zk, configure(NAME), found.backup, {}, BY) == {NAME: [1001, 1002], VIEW: [2001]}
+        stores = {name: ZooKeeperClients(zk, name, ADDRESS) for name in (NAME, VIEW)}
+        assert [await store.read() for store in stores.values()] == [(), ()]
+    detail = "its saved cursor was given up after ZooKeeper had lost it"
+    given_up = Move(Reason.UNSUBSCRIBE, str(CURSOR.position), "", BY.who, BY.ms, detail=detail)
+    moves = {name: {it: list(moves) for it, moves in store.moves.items()} for name, store in stores.items()}
+    assert moves == {
+        NAME: {1001: [given_up], 1002: [GAP, LEFT, given_up], 1003: [LEFT]},
+        VIEW: {2001: [given_up]},
+    }
+    gate = Gate(moves[NAME])
+    assert gate.is_unsettled(1001), "it is refused at `earliest`, which might skip changes"
+    assert gate.gaps(1002) == (GAP,)
+
+
 async def test_a_server_that_never_had_it_takes_nothing_over_either(zookeeper: ZooKeeper, empty: KazooClient) -> None:
     empty.create(epoch_node(NAME), epoch_data(9), makepath=True)
     empty.create(running_node(NAME), b'{"active":true,"address":"10.0.0.2:11111"}', ephemeral=True)
@@ -233,7 +256,7 @@ async def test_nothing_is_written_while_a_server_has_it(zookeeper: ZooKeeper, em
         before = empty.get(epoch_node(NAME))[0]
         async with session(zookeeper) as zk:
             with pytest.raises(ConfigError, match="a server has orders now, so nothing was written"):
-                await write_back(zk, configure(NAME), backup, {NAME: [replace(CLIENT, filter="other")]})
+                await write_back(zk, configure(NAME), backup, {NAME: [replace(CLIENT, filter="other")]}, BY)
         assert empty.get(epoch_node(NAME))[0] == before
         assert empty.get(f"{ROOT}/1001/filter")[0] == CLIENT.filter.encode()
 
@@ -269,7 +292,7 @@ async def test_the_place_is_written_back_where_no_client_has_one(zookeeper: ZooK
     config = configure(NAME).model_copy(update={"log_position": "parse"})
     backup = Backup(NAME, 7, place=CURSOR, saved={NAME: Saved(7, 0.0, "", {})})
     async with session(zookeeper) as zk:
-        await write_back(zk, config, backup, {NAME: []})
+        await write_back(zk, config, backup, {NAME: []}, BY)
         store = ZooKeeperClients(zk, NAME, ADDRESS, parse=True)
         await store.read()
     assert store.place == CURSOR
@@ -420,5 +443,9 @@ async def test_the_command_writes_nothing_where_another_server_has_newer_cursors
     assert await clients_of(zookeeper) == {}
     done = await asyncio.to_thread(restore, "--discard")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert f"client 1001  {CURSOR.position}" in done.stdout
+    assert "is given up: ZooKeeper does not have it" in done.stdout
+    (record,) = audit.read(audit.path_of(tmp_path / "data", NAME), 10)
+    assert record.detail == f"0 clients written to ZooKeeper; given up: 1001 of {NAME}"
     assert read_epoch(empty.get(epoch_node(NAME))[0], NAME) > 8
     assert await clients_of(zookeeper) == {}

@@ -229,7 +229,9 @@ def test_a_branch_that_was_never_delivered_is_not_left_out(sluice: Sluice, pair:
         insert(pair.second, 11)
         eventually(lambda: 11 in rows_of(pair.first), "the first one replicates")
         if pair.first.mariadb:
-            with pytest.raises(AssertionError, match=r"switch-refused.*Its history diverged"):
+            with pytest.raises(
+                AssertionError, match=r"switch-refused.*history diverged.*`sluice seek shop CLIENT FILE"
+            ):
                 switch(sluice)
             insert(pair.second, 12)
             consumer.wait_for(12)
@@ -575,7 +577,7 @@ def test_without_gtids_a_switch_that_cannot_be_proven_is_refused(sluice: Sluice,
     configure(sluice, pair)
     with sluice:
         sluice.wait_running()
-        with pytest.raises(AssertionError, match="none was read since the start"):
+        with pytest.raises(AssertionError, match=r"none was read since the start.*`sluice seek shop CLIENT"):
             switch(sluice)
         consumer = Consumer(sluice.client())
         consumer.start()
@@ -585,12 +587,20 @@ def test_without_gtids_a_switch_that_cannot_be_proven_is_refused(sluice: Sluice,
         pair.promote(pair.second)
         insert(pair.first, 3)  # the other one does not have it
         consumer.wait_for(3)
-        with pytest.raises(AssertionError, match="are not there in this order"):
+        with pytest.raises(AssertionError, match=r"are not there in this order.*`sluice seek shop CLIENT"):
             switch(sluice)
         insert(pair.first, 4)
         consumer.wait_for(4)
         assert source_of(sluice)["address"] == address(pair.first)
         assert consumer.stop() == [1, 2, 3, 4]
+    sluice.add("shop", pair.second, canal__instance__filter__regex=rf"{SCHEMA}\\..*")
+    status = "SHOW MASTER STATUS" if pair.second.name in OLD else "SHOW BINARY LOG STATUS"
+    file, offset, *_ = pair.second.query(status)[0]
+    with sluice:  # as the text says
+        eventually(lambda: "is of another source" in sluice.destination()["error"], sluice.destination)
+        command(sluice, "seek", "shop", "1001", f"{file}:{offset}")
+        insert(pair.second, 4)
+        assert read(sluice.client(), 4) == [4]
 
 
 @pytest.mark.extended

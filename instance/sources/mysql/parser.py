@@ -673,7 +673,7 @@ class Parser(BinlogParser[MysqlConfig, Connection]):
 
     def _find_alike(self, binlog: Connection, finder: StartFinder, place: Cursor, sample: bytes) -> Cursor:
         """Find the place after the same transactions, by comparing. Raises SourceChangedError if it is not certain."""
-        search = Alike(place, sample, binlog.name)
+        search = Alike(place, sample, binlog.name, self._config.destination)
         backlog = Backlog(binlog)
         while True:
             is_left = backlog.is_left()  # before it is read: what is executed meanwhile may be missed

@@ -20,7 +20,7 @@ from ....store.track import Track
 from ...source import Feed
 from .config import MysqlConfig
 from .connection import BinlogPlace, Connection
-from .start import StartFinder
+from .start import StartFinder, or_seek
 
 logger = logging.getLogger(__name__)
 
@@ -125,19 +125,19 @@ class Alike:
     same order, nothing between, and exactly once.
     """
 
-    def __init__(self, place: Cursor, sample: bytes, name: str) -> None:
+    def __init__(self, place: Cursor, sample: bytes, name: str, destination: str) -> None:
         """``sample`` ends at the place; ``name`` is what the other server is called.
 
         Raises SourceChangedError when there is nothing to look for.
         """
-        self._place, self._name = place, name
+        self._place, self._name, self._destination = place, name, destination
         self._wanted = list(transactions(sample))[-MOST_COMPARED:]
         self._keys = {it.key for it in self._wanted}
         if not self._wanted:
             raise SourceChangedError(
                 f"it is unknown where the stream would resume on {name}: without GTIDs the last transactions are"
                 " compared, and none was read since the start. Switch when some have come, set gtid_mode = ON at both"
-                " servers, or reset the cursors to a place on this one"
+                f" servers, {or_seek(destination)}"
             )
 
     @property
@@ -193,7 +193,7 @@ class Alike:
         raise SourceChangedError(
             f"it is unknown where the stream would resume on {self._name}: the last {len(self._wanted)} transactions"
             f" that were read, up to {self._place.position}, {what}. If it is a replica, switch when it has caught up;"
-            " set gtid_mode = ON at both servers, or reset the cursors to a place on this one"
+            f" set gtid_mode = ON at both servers, {or_seek(self._destination)}"
         )
 
 

@@ -91,6 +91,14 @@ class Ends:
 ENDS: Final = Ends()
 
 
+def or_seek(destination: str) -> str:
+    """Return what to do if another server cannot be read from where a destination is, as the end of a sentence."""
+    return (
+        f"or configure it as the only address of {destination}, start that again, and move each client to a position"
+        f" on it: `sluice seek {destination} CLIENT FILE:OFFSET`"
+    )
+
+
 def before_stop(position: Position) -> Position:
     """Return the place from which on a file that ends at a position may have a STOP event, and nothing else."""
     return replace(position, begin=position.begin - _STOP_SIZE)
@@ -769,7 +777,7 @@ class StartFinder(PlaceFinder):
             raise SourceChangedError(
                 f"{self._binlog.name} has transactions that were not delivered, before the position at which reading"
                 f" would resume: {', '.join(skipped)[:1000]}. Its history diverged for a while, and MariaDB cannot send"
-                " them alone. Make it a copy of the other server, or reset the cursors to a position on it"
+                f" them alone. Make it a copy of the other server, {or_seek(self._config.destination)}"
             )
 
     def _listed_gtids(self, file: str) -> MariadbGtidSet:

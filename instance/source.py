@@ -181,9 +181,11 @@ class Parser(Feed, Protocol):
 class Grouped(Protocol):
     """A parser of a group, whose members come and go."""
 
-    keep_start: KeepStart | None
-    """Called before anything is put of a member that joins. Without it no member joins: what reads again where a client
-    is reads the members that the client's place has."""
+    def use_keep_start(self, keep_start: KeepStart) -> None:
+        """Call this before anything is put of a member that joins; said before `start`.
+
+        Without it no member joins: what reads again where a client is reads the members that the client's place has.
+        """
 
     def reconfigure(self, config: InstanceConfig) -> None:
         """Go on with another configuration, for which `InstanceConfig.goes_on_with` holds; any thread may ask.

@@ -1,8 +1,10 @@
 """Who may subscribe, and with what: filters and conditions on rows, and which output or token owns a client."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ..protocol.errors import FilterError
+from .allowance import UNLIMITED, Limits
 from .clients import Clients
 from .subscriber import Subscriber
 from .track import RowFilter, TableFilter, Wanted
@@ -14,6 +16,20 @@ CONDITIONS_OF_TOKEN = 4
 """How many of them those may have that a token has created."""
 
 
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What counts for clients that ask for nothing else."""
+
+    passes: TableFilter | None = None
+    """The test of the tables that they get; None for all."""
+    texts: bool = False
+    """Whether they get the texts of statements, without a condition."""
+    limits: Limits = UNLIMITED
+    """How much they may be given; an output's may be given anything."""
+    expire_after: int = 0
+    """Seconds without a call after which they are removed; 0 for never."""
+
+
 class Admission:
     """What the clients of a destination, or of a view, may be.
 
@@ -21,7 +37,7 @@ class Admission:
         clients: those that there are.
         compile_filter: makes the test of tables from a subscriber's filter, None for all; raises `FilterError`.
         compile_where: makes what judges rows from a subscriber's condition; raises `FilterError`.
-        passes: of a view, the test of its tables; None for all.
+        defaults: what counts for clients that ask for nothing else.
     """
 
     def __init__(
@@ -29,22 +45,20 @@ class Admission:
         clients: Clients,
         compile_filter: Callable[[str], TableFilter | None],
         compile_where: Callable[[str], RowFilter] | None,
-        passes: TableFilter | None,
+        defaults: Defaults,
     ) -> None:
-        self.texts = False
-        """Whether clients that have no filter and no condition are given the texts of statements."""
         self._clients = clients
         self._compile_filter = compile_filter
         self._compile_where = compile_where
-        self._passes = passes
+        self._defaults = defaults
 
     # --- filters and conditions --------------------------------------------------------------------------------------
 
     def compile(self, filter_text: str, where: str) -> Wanted:
         """Return what a client with a filter and a condition wants. Raises FilterError."""
-        tables = self._compile_filter(filter_text) if filter_text else self._passes
+        tables = self._compile_filter(filter_text) if filter_text else self._defaults.passes
         if not where or self._compile_where is None:
-            return Wanted(tables, texts=self.texts and tables is None)
+            return Wanted(tables, texts=self._defaults.texts and tables is None)
         return Wanted(tables, self._compile_where(where))
 
     def check_conditions(self, client_id: int, text: str, owner: str) -> None:

@@ -57,12 +57,12 @@ class Clients:
         counters: what gives their batches ids; those of all views are from the same one.
         gate: the jumps of the clients so far.
         number: that of the view; 0 for the destination itself.
+        limits: how much a client without limits of its own may be given; an output's may be given anything.
     """
 
-    def __init__(self, retention: Retention, counters: Counters, gate: Gate, number: int) -> None:
+    def __init__(self, retention: Retention, counters: Counters, gate: Gate, number: int, limits: Limits) -> None:
         self.track = retention.track
-        self.limits = UNLIMITED
-        """How much a client without limits of its own may be given; an output's may be given anything."""
+        self._limits = limits
         self.counters = counters
         self.gate = gate
         self.resting = Resting(self.track)
@@ -260,7 +260,7 @@ class Clients:
 
     def apply_limits(self, subscriber: Subscriber) -> None:
         """Say which limits count for a client: its own, else the default, which is not for outputs."""
-        subscriber.allowance.limit(subscriber.limits, UNLIMITED if subscriber.output else self.limits)
+        subscriber.allowance.limit(subscriber.limits, UNLIMITED if subscriber.output else self._limits)
 
     def allowance(self, client_id: int) -> Allowance:
         """Return how much a client may be given. Raises NotSubscribedError."""

@@ -20,7 +20,7 @@ from ..protocol.cut import Before
 from ..protocol.errors import BadPositionError, FilterError, SluiceError, StaleSessionError
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
-from .admission import Admission
+from .admission import Admission, Defaults
 from .allowance import UNLIMITED, Limits
 from .batch import Batch
 from .client_snapshots import ClientSnapshots
@@ -66,12 +66,11 @@ class Cursors:
         compile_where: makes what judges rows from a subscriber's condition; raises `FilterError`.
         detach_after: seconds for which one of several subscribers may hold a full ring back; 0 for ever. See
             `sluice.store.patience`.
-        expire_after: seconds without a call after which a client without a time of its own is removed; 0 for never.
         catches_up: a client that is behind the ring gets a reader of its own (`Readers`); else it is gone.
         keeps: the last transactions stay in the ring, unless they have GTIDs: another source is compared by them.
         main: of a view, the subscribers of the destination that it is a view of.
-        passes: of a view, the test of its tables; None for all.
         gate: the jumps of its clients so far, if there were any.
+        defaults: what counts for clients that ask for nothing else.
     """
 
     def __init__(
@@ -82,12 +81,11 @@ class Cursors:
         compile_filter: Callable[[str], TableFilter | None],
         compile_where: Callable[[str], RowFilter] | None = None,
         detach_after: float = 0.0,
-        expire_after: int = 0,
         catches_up: bool = False,
         keeps: bool = False,
         main: "Cursors | None" = None,
-        passes: TableFilter | None = None,
         gate: Gate | None = None,
+        defaults: Defaults | None = None,
     ) -> None:
         self.ring = ring
         self.life: int = max(epoch, main.life) if main is not None else epoch
@@ -100,11 +98,12 @@ class Cursors:
         self.counters.raise_to(epoch)
         self._retention = self._shared.retention
         self.track = self._retention.track
-        self._expire_after = expire_after
+        defaults = defaults or Defaults()
+        self._expire_after = defaults.expire_after
         number = 0 if main is None else self._shared.views + 1
         self._shared.views = max(self._shared.views, number)
-        self.clients = Clients(self._retention, self._shared.counters, gate or Gate(), number)
-        self.admission = Admission(self.clients, compile_filter, compile_where, passes)
+        self.clients = Clients(self._retention, self._shared.counters, gate or Gate(), number, defaults.limits)
+        self.admission = Admission(self.clients, compile_filter, compile_where, defaults)
         self.snapshots = ClientSnapshots(self.clients, self._retention)
         self._progress = Progress(self.clients, self._retention, self.snapshots)
         self.readers = Readers(self.clients)

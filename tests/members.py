@@ -117,10 +117,16 @@ class Played:
 
 
 class Group:
-    """A group's parser with played members, from ``start`` on."""
+    """A group's parser with played members, from ``start`` on; ``joins``: others may join."""
 
     def __init__(
-        self, folder: Path, *names: str, start: Cursor | None = None, later: Sequence[Cursor] = (), **options: Any
+        self,
+        folder: Path,
+        *names: str,
+        start: Cursor | None = None,
+        later: Sequence[Cursor] = (),
+        joins: bool = True,
+        **options: Any,
     ) -> None:
         self.ring = Ring()
         self.members: dict[str, Played] = {}
@@ -139,7 +145,8 @@ class Group:
             on_begin=lambda *it: self.begun.append(it),
             on_state=lambda *it: self.states.append(it),
         )
-        self.parser.keep_start = self._keep
+        if joins:
+            self.parser.use_keep_start(self._keep)
 
     def config(self, *names: str, **users: str) -> GroupConfig:
         """The configuration with these members, of which some are read by other users."""

@@ -13,6 +13,7 @@ from ...protocol.cut import Before, parse_place, places_in
 from ...protocol.errors import DestinationStoppedError, NotStoredError, PurgedError, SluiceError
 from ...protocol.gtid import GtidSet
 from ...protocol.position import Position
+from ...store.admission import Defaults
 from ...store.batch import LateRows
 from ...store.commits import Commits
 from ...store.cursor import OLDEST, Cursor, place_of, starts
@@ -75,13 +76,15 @@ class Instance(Main):
             compile_filter=self.compile_filter,
             compile_where=compile_where,
             detach_after=config.patience,
-            expire_after=config.client_expiry,
             catches_up=config.catch_up_readers > 0,
             keeps=bool(config.others),
             gate=self.gate,
+            defaults=Defaults(
+                texts=config.shared_filter or config.passes_texts(self._filter),
+                limits=config.client_limits,
+                expire_after=config.client_expiry,
+            ),
         )
-        self.cursors.clients.limits = config.client_limits
-        self.cursors.admission.texts = config.shared_filter or config.passes_texts(self._filter)
         self._commits = Commits(self.cursors.clients)
         self.catch_up = CatchUp(config, self._make_feed, self._tend)
         self._judging = Judging(self._note_verdicts, self.fail)
@@ -133,7 +136,7 @@ class Instance(Main):
         """Serve clients; ``earlier`` have served them before in the same epoch."""
         log = await asyncio.to_thread(open_log, self.config, self._meta.source) if self.config.has_log else None
         try:
-            if self.check_active is not None and earlier is not None:  # it may have been given up meanwhile
+            if earlier is not None:  # it may have been given up meanwhile
                 self.check_active()
             parser = self._prepare(epoch, log)
         except BaseException:
@@ -218,7 +221,7 @@ class Instance(Main):
             config, ring, start=start, later=later, on_begin=on_begin, on_state=on_state, epoch=epoch
         )
         if isinstance(parser, Grouped):
-            parser.keep_start = keep_start
+            parser.use_keep_start(keep_start)
         return parser
 
     async def _keep_start(self, cursors: Cursors, member: str, place: Position, gtids: GtidSet | None) -> None:

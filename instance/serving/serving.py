@@ -117,7 +117,7 @@ class Serving(ABC):
         """Why it could not start, if that is because another process has it."""
         self._failure = ""
         """The error that has stopped the destination; empty while all is well."""
-        self.check_active = check_active
+        self._check_active = check_active
         self._make_parser = make_parser
         self._filter = config.table_filter()
         self._filters: WeakValueDictionary[str, TableFilter] = WeakValueDictionary()
@@ -525,13 +525,26 @@ class Serving(ABC):
         """Whether its clients are known, and are served."""
         return self._parser is not None
 
+    @property
+    def is_elected(self) -> bool:
+        """Whether servers elect which of them serves it; on this one, until its operator has stopped it."""
+        return self._check_active is not None
+
+    def leave_election(self) -> None:
+        """Be stopped by the operator: the election of the servers is over for this one, and nothing checks it."""
+        self._check_active = None
+
+    def check_active(self) -> None:
+        """Raise FencedError unless this server may serve it now."""
+        if self._check_active is not None:
+            self._check_active()
+
     def check_running(self) -> None:
         """Raise `DestinationStoppedError` unless it runs, FencedError if another server may serve its clients.
 
         A destination that was taken over runs when its clients are loaded: until then no subscription is known.
         """
-        if self.check_active is not None:
-            self.check_active()
+        self.check_active()
         if self._parser is None:
             reason = f": {self.error}" if self.error else ""
             what = "should start first" if self.state == "stopped" else "is starting"

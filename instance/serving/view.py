@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 
 from ...protocol.errors import SluiceError
+from ...store.admission import Defaults
 from ...store.clients import Clients
 from ...store.commits import Commits
 from ...store.cursor import Cursor
@@ -80,6 +81,10 @@ class View(Serving):
         self._commits = Commits(self.cursors.clients)
         self.catch_up = CatchUp(self.config, self._make_feed, self.wake)
 
+    def use_main(self, main: Main | None) -> None:
+        """Be a view of that destination: said before each start, and when another takes its place while it waits."""
+        self.main = main
+
     async def start(self) -> None:
         """Serve at once if its main is served, else as soon as it is; ``state`` and ``error`` say why it waits."""
         if self.main is not None and self.main.state not in ("stopped", "standby"):
@@ -136,13 +141,15 @@ class View(Serving):
             compile_filter=self.compile_filter,
             compile_where=compile_where,
             detach_after=main.config.patience,
-            expire_after=self.config.client_expiry,
             main=main.cursors,
-            passes=None if self._filter.passes_all else self._filter,
             gate=self.gate,
+            defaults=Defaults(
+                passes=None if self._filter.passes_all else self._filter,
+                texts=self.config.main.passes_texts(self._filter),
+                limits=self.config.client_limits,
+                expire_after=self.config.client_expiry,
+            ),
         )
-        self.cursors.clients.limits = self.config.client_limits
-        self.cursors.admission.texts = self.config.main.passes_texts(self._filter)
         self._commits = Commits(self.cursors.clients)
         self._restore()
         main.keep_for(self.config.destination, {})  # its own cursors do that again

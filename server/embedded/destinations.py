@@ -222,7 +222,7 @@ class Destinations:
                 return
             view = self._make_view(config)
             main = self.instances.get(config.route)
-            view.main = None if isinstance(main, View) else main
+            view.use_main(None if isinstance(main, View) else main)
             if self.cluster is not None:
                 self.cluster.add_view(config.destination)
             await view.start()
@@ -249,7 +249,7 @@ class Destinations:
                 return
             view = self._make_view(config)
         if view.config.route == main.config.destination:
-            view.main = main
+            view.use_main(main)
             main.views.append(view)
 
     def _make_view(self, config: InstanceConfig) -> View:
@@ -286,10 +286,10 @@ class Destinations:
             self._ending.add(destination)
             try:
                 await self._tail(destination, wanted=False)
-                if self.cluster is not None and instance.check_active is not None:  # also while it is given up
+                if self.cluster is not None and instance.is_elected:  # also while it is given up
                     await self.cluster.stop(destination)
                     instance = self._known_main(destination)
-                    instance.check_active = None
+                    instance.leave_election()
                 await self._end(instance)
             finally:
                 self._ending.discard(destination)
@@ -333,7 +333,7 @@ class Destinations:
         try:
             await self._end(instance)
         finally:
-            if self.cluster is None or instance.check_active is not None:  # else its operator has stopped it meanwhile
+            if self.cluster is None or instance.is_elected:  # else its operator has stopped it meanwhile
                 self._stand_by_again(instance)
 
     async def retry_quarantine(self, destination: str, position: str | None = None) -> list[Retried]:
@@ -531,7 +531,7 @@ class Destinations:
         self.instances[destination] = instance
         instance.stand_by()
         for view in self._views(destination):
-            view.main = instance
+            view.use_main(instance)
             view.wait_for_main()
         return instance
 

@@ -3,6 +3,7 @@
 import pytest
 
 from sluice.protocol.errors import OwnedError
+from sluice.store.admission import Defaults
 from sluice.store.allowance import Limits
 from sluice.store.cursor import StoredClient
 from sluice.store.cursors import Cursors
@@ -14,8 +15,7 @@ OUTPUT = "mq"
 @pytest.fixture
 def cursors() -> Cursors:
     """One client, which is stored; clients of none but outputs are limited."""
-    cursors, _ = make()
-    cursors.clients.limits = Limits(max_rate=1000)
+    cursors, _ = make(defaults=Defaults(limits=Limits(max_rate=1000)))
     cursors.subscribe(CLIENT, now=NOW)
     store(cursors)
     return cursors
@@ -87,8 +87,7 @@ def test_an_owner_is_known_of_clients_only(cursors: Cursors) -> None:
 @pytest.mark.parametrize("filter_text", ["", "shop.orders"])
 @pytest.mark.parametrize("given", [False, True])
 def test_texts_of_statements_are_only_for_clients_without_a_filter_and_if_nothing_is_left_out(
-    cursors: Cursors, filter_text: str, *, given: bool
+    filter_text: str, *, given: bool
 ) -> None:
-    assert not cursors.admission.compile("", "").texts
-    cursors.admission.texts = given
+    cursors, _ = make(defaults=Defaults(texts=given))
     assert cursors.admission.compile(filter_text, "").texts == (given and not filter_text)

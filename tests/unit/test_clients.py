@@ -2,6 +2,7 @@
 
 import pytest
 
+from sluice.store.admission import Defaults
 from sluice.store.allowance import Limits
 from sluice.store.cursor import StoredClient
 from sluice.store.cursors import Cursors
@@ -34,8 +35,8 @@ def test_limits_of_its_own_count_at_once_and_are_stored(cursors: Cursors) -> Non
     assert written(cursors).limits == Limits(max_rate=5, quota=7)
 
 
-def test_a_new_one_has_the_limits_of_its_destination(cursors: Cursors) -> None:
-    cursors.clients.limits = Limits(max_rate=5)
+def test_a_new_one_has_the_limits_of_its_destination() -> None:
+    cursors, _ = make(defaults=Defaults(limits=Limits(max_rate=5)))
     cursors.subscribe(CLIENT + 1, now=NOW)
     assert cursors.clients.allowance(CLIENT + 1).max_rate == 5
 

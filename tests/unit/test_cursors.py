@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ from sluice.protocol.errors import (
 )
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
+from sluice.store.admission import Defaults
 from sluice.store.batch import Batch, LateRows, RangeLimits
 from sluice.store.cursor import Cursor, StoredClient, earliest, in_order, starts
 from sluice.store.cursors import Cursors
@@ -43,9 +45,9 @@ def one_table(text: str) -> TableFilter:
     return lambda schema, table: f"{schema}.{table}" == text
 
 
-def make(epoch: int = 1, size: int = 64, detach_after: float = 0.0) -> tuple[Cursors, Stream]:
+def make(epoch: int = 1, size: int = 64, detach_after: float = 0.0, **options: Any) -> tuple[Cursors, Stream]:
     ring = Ring(size)
-    cursors = Cursors(ring, epoch=epoch, compile_filter=one_table, detach_after=detach_after)
+    cursors = Cursors(ring, epoch=epoch, compile_filter=one_table, detach_after=detach_after, **options)
     stream = Stream(ring)
     cursors.begin(stream.end, MariadbGtidSet())
     return cursors, stream
@@ -974,7 +976,7 @@ class TestExpiry:
         assert cursors.expire(NOW + 61) == []
 
     def test_the_time_of_the_destination_counts_for_clients_without_one_and_restarts_with_it(self) -> None:
-        cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table, expire_after=60)
+        cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table, defaults=Defaults(expire_after=60))
         cursors.restore(StoredClient(CLIENT), NOW)
         cursors.restore(StoredClient(CLIENT + 1, expire_after=0), NOW)
         cursors.restore(StoredClient(CLIENT + 2, expire_after=120), NOW)

@@ -206,8 +206,7 @@ def test_a_marker_ends_the_transaction_of_a_member_that_is_removed(tmp_path: Pat
 
 
 def test_a_reader_reads_the_members_of_the_place_where_it_begins(tmp_path: Path) -> None:
-    group = Group(tmp_path, "a", "c", start=Cursor.at(cut(a=0)))
-    group.parser.keep_start = None
+    group = Group(tmp_path, "a", "c", start=Cursor.at(cut(a=0)), joins=False)
     with group:
         group.member("a").begin().bring("1")
         group.wait_for("a:1")

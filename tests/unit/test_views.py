@@ -324,7 +324,7 @@ async def test_a_view_that_starts_while_its_destination_stops_or_starts_follows_
     beginning = asyncio.create_task(main.start())
     await slow.begun.wait()
     late = View(setup.load(OTHER), setup.make_parser)
-    late.main = main
+    late.use_main(main)
     await late.start()
     slow.may_end.set()
     await beginning

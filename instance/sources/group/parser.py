@@ -83,8 +83,7 @@ class GroupParser(ParserThread):
     ) -> None:
         """``make_member`` makes the parser of a member; for the rest see `sluice.instance.source.ParserFactory`."""
         super().__init__(config.destination, (start, *later), on_state)
-        self.keep_start: KeepStart | None = None
-        """See `sluice.instance.source.Grouped`."""
+        self._keep_start: KeepStart | None = None
         self._make_member = make_member
         self._config = config
         self._ring, self._staging, self._writer = ring, Staging(), SegmentWriter(ring.pool)
@@ -260,6 +259,10 @@ class GroupParser(ParserThread):
         super().begin_at(places)
         self._wake.set()
 
+    def use_keep_start(self, keep_start: KeepStart) -> None:
+        """See `sluice.instance.source.Grouped`."""
+        self._keep_start = keep_start
+
     def reconfigure(self, config: InstanceConfig) -> None:
         """Go on with other members, or other settings of them. Raises ConfigError, and then goes on as before."""
         assert isinstance(config, GroupConfig)
@@ -380,7 +383,7 @@ class GroupParser(ParserThread):
     @property
     def _keeps_starts(self) -> bool:
         """Whether members may join; what reads again where clients are reads the members that these have."""
-        return self.keep_start is not None
+        return self._keep_start is not None
 
     def _add_others(self, merger: Merger) -> None:
         """Begin to read the members that are to join, each where the configuration says."""
@@ -638,13 +641,13 @@ class GroupParser(ParserThread):
     def _is_kept(self, member: Member) -> bool:
         """Whether it is stored where a member begins; else see to it."""
         start = member.find_start()
-        if self.keep_start is None or start is None:
+        if self._keep_start is None or start is None:
             return start is not None
         if member.joining is None:
             if time.monotonic() < member.joins_after:
                 return False
             self._starts[member.name] = Cursor.at(start, str(member.gtids or ""))
-            member.joining = self.keep_start(member.name, start, member.gtids)
+            member.joining = self._keep_start(member.name, start, member.gtids)
             member.joining.add_done_callback(lambda _: self._wake.set())
         if not member.joining.done():
             return False

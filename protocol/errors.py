@@ -6,14 +6,24 @@ What HTTP itself cannot serve, `server/http/errors.py` has.
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
+LONGEST: Final = 20_000
+"""Characters of the text of an error."""
 TABLES_NAMED: Final = 10
 """Tables in the text of an error."""
 
 
 class SluiceError(Exception):
-    """Base of all errors of Sluice. ``type`` is the stable name of the problem in the HTTP API (RFC 9457)."""
+    """Base of all errors of Sluice. ``type`` is the stable name of the problem in the HTTP API (RFC 9457).
+
+    What others said may be a part of its text, which goes into statuses, logs and answers. So it has bounds, and what
+    UTF-8 cannot have is an escape in it.
+    """
 
     type: ClassVar[str] = "internal"
+
+    def __str__(self) -> str:
+        text = super().__str__().encode(errors="backslashreplace").decode()
+        return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 class UnknownDestinationError(SluiceError):

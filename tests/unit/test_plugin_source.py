@@ -233,6 +233,30 @@ def test_whatever_a_source_raises_is_an_error_of_the_source() -> None:
         asking.bounds()
 
 
+class Babbling(List):
+    """Raises what no status, log or answer could have."""
+
+    def read(self, offset: int) -> Iterator[Piece | None]:
+        raise SourceError("\udcff" * 100_000)
+
+
+def test_the_text_of_an_error_of_a_source_is_one_that_utf8_has_and_not_long() -> None:
+    states: list[tuple[str, str]] = []
+    reading = PluginParser(
+        model_of("list", Babbling)(destination="shop"),
+        Ring(64, 1 << 20),
+        start=None,
+        on_begin=lambda *_: None,
+        on_state=lambda *state: states.append(state),
+    )
+    reading.start()
+    eventually(lambda: states, "its state")
+    reading.stop()
+    reading.join()
+    (state, text), *_ = states
+    assert (state, text[:10], len(text.encode())) == ("error", "\\udcff\\udc", 20_003)
+
+
 def test_a_source_that_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     free = threading.Event()
     monkeypatch.setattr(parser, "PATIENCE", 0.1)

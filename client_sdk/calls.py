@@ -147,6 +147,16 @@ def _json(reply: Reply) -> dict[str, Any]:
     return result
 
 
+def _jsons(reply: Reply) -> list[dict[str, Any]]:
+    try:
+        result = json.loads(reply.body)
+    except ValueError:
+        result = None
+    if not isinstance(result, list) or not all(isinstance(it, dict) for it in result):
+        raise SluiceError(f"the server's answer is not an array of JSON objects: {reply.body[:200]!r}")
+    return result
+
+
 def subscribe(
     filter_: str, start: Start, where: str = "", expire_after: int | None = None, protect: bool | None = None
 ) -> Call[dict[str, Any]]:
@@ -164,9 +174,14 @@ def subscribe(
     return Call("POST", "/subscribe", _json, body=body, wait=wait)
 
 
-def unsubscribe() -> Call[None]:
+def unsubscribe() -> Call[dict[str, Any]]:
     """Remove the client and its cursor."""
-    return Call("POST", "/unsubscribe", _nothing)
+    return Call("POST", "/unsubscribe", lambda reply: dict(_json(reply)["passedOver"]))
+
+
+def moves(client_id: int) -> Call[list[dict[str, Any]]]:
+    """Ask for the jumps of a client."""
+    return Call("GET", "/moves", _jsons, {"client": client_id}, of_destination=True)
 
 
 def confirm_gaps() -> Call[int]:

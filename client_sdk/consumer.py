@@ -53,9 +53,13 @@ class Consumer(ABC):
         """
         return self._perform(calls.subscribe(filter, start, where, expire_after, protect))
 
-    def unsubscribe(self) -> None:
-        """Remove the client; its cursor goes too."""
-        self._perform(calls.unsubscribe())
+    def unsubscribe(self) -> dict[str, Any]:
+        """Remove the client; its cursor goes too. Returns what it is not given by that, as one of `moves`."""
+        return self._perform(calls.unsubscribe())
+
+    def moves(self) -> list[dict[str, Any]]:
+        """Return where the client jumped over changes, oldest first, as ``GET …/moves`` describes it."""
+        return self._perform(calls.moves(self._endpoint.client_id))
 
     def confirm_gaps(self) -> int:
         """Confirm that the client goes on without the changes that it does not get (``sluice.gap`` markers say which).

@@ -99,6 +99,7 @@ class Endpoint:
         self._session: str | None = None
         self._sessions: dict[str, str] = {}  # by server: what it knows us by, though a newer one was opened elsewhere
         self._is_told = is_told
+        self.client_id = client_id
         self.name = f"client {client_id} of {destination!r}"
         self._destination = f"/v1/destinations/{quote(destination, safe='')}"
         self._client = f"{self._destination}/clients/{client_id}"

@@ -129,12 +129,18 @@ async def retry_quarantine(
     operation_id="listMoves",
     summary="Jumps of clients over changes",
 )
-async def moves(context: Ctx, destination: Destination) -> list[MoveView]:
+async def moves(
+    context: Ctx,
+    destination: Destination,
+    client: Annotated[int | None, Query(description="Only those of this client.")] = None,
+) -> list[MoveView]:
     """List the changes that clients were moved over, by client, oldest first; also of clients that have left.
 
     An ack is no jump.
     """
     found = context.embedded.moves(destination)
+    if client is not None:
+        found = {client: found.get(client, ())}
     return [MoveView.of(client_id, move) for client_id in sorted(found) for move in found[client_id]]
 
 

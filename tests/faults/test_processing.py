@@ -4,8 +4,9 @@ import json
 import random
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,21 +46,29 @@ def process(rows):
 """
 
 
-def configure(sluice: Sluice, monkeypatch: pytest.MonkeyPatch, module: str, **settings: object) -> None:
-    """Configure a destination that processes `shop`."""
+def configure(
+    sluice: Sluice,
+    monkeypatch: pytest.MonkeyPatch,
+    module: str,
+    *,
+    names: Sequence[str] = ("made",),
+    **settings: object,
+) -> None:
+    """Configure destinations that process `shop`."""
     folder = sluice.conf.parent / "modules"
     folder.mkdir()
     (folder / "processor_of_shop.py").write_text(module)
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    sluice.configure(
-        "made",
-        sluice__instance__source="process",
-        sluice__instance__process__destination="shop",
-        sluice__instance__process__clientId=500,
-        sluice__instance__process__url=sluice.url,
-        sluice__processor="processor_of_shop:process",
-        **settings,
-    )
+    for name in names:
+        sluice.configure(
+            name,
+            sluice__instance__source="process",
+            sluice__instance__process__destination="shop",
+            sluice__instance__process__clientId=500,
+            sluice__instance__process__url=sluice.url,
+            sluice__processor="processor_of_shop:process",
+            **settings,
+        )
 
 
 def taken(client: Client, is_last: Callable[[Row], bool]) -> list[Row]:
@@ -193,13 +202,67 @@ def test_a_destination_that_was_stopped_for_a_while_goes_on_where_it_was(
     assert [it.key["id"] for it in found] == [2, 3]
 
 
+def test_nothing_is_lost_where_somebody_moves_the_client_by_which_a_destination_reads(
+    sluice: Sluice, mariadb118: Server, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = database(mariadb118)
+    mariadb118.query("CREATE TABLE goods (id INT PRIMARY KEY)", database=schema)
+    sluice.add("shop", mariadb118, canal__instance__filter__regex=rf"{schema}\\..*")
+    configure(sluice, monkeypatch, "def process(rows):\n    return rows\n")
+    with sluice.reading():
+        made, feeder = sluice.client(1, "made"), sluice.client(500)
+        made.subscribe()
+        sluice.call("POST", "/shop/clients/500/limit", json={"maxRate": 1})
+        for number in range(1, 6):
+            mariadb118.query(f"INSERT INTO goods VALUES ({number})", database=schema)
+        eventually(lambda: (status := feeder.status())["lag"]["waiting"]["rows"] and not status["marks"], feeder.status)
+        moved = sluice.call("POST", "/shop/clients/500/seek", json={"start": "latest"})["passedOver"]
+        sluice.call("POST", "/shop/clients/500/limit", json={"maxRate": 0})
+        mariadb118.query("INSERT INTO goods VALUES (6)", database=schema)
+        found = taken(made, lambda row: row.key["id"] == 6)
+        log = sluice.log_file.read_text()
+    assert moved["rows"] > 0
+    assert [it.key["id"] for it in found] == [1, 2, 3, 4, 5, 6]
+    assert "client 500 of destination shop" in log
+    assert ": seek. It goes back to where made was" in log
+
+
+def test_two_destinations_do_not_read_by_the_same_client(
+    sluice: Sluice, mariadb118: Server, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = database(mariadb118)
+    mariadb118.query("CREATE TABLE goods (id INT PRIMARY KEY)", database=schema)
+    sluice.add("shop", mariadb118, canal__instance__filter__regex=rf"{schema}\\..*")
+    configure(sluice, monkeypatch, "def process(rows):\n    return rows\n", names=("made", "again"))
+    with sluice:
+        sluice.wait_running("shop")
+        states: dict[str, Any] = {}
+
+        def is_refused() -> bool:
+            states.update({it: sluice.destination(it) for it in ("made", "again")})
+            return sorted(it["state"] for it in states.values()) == ["error", "running"]
+
+        eventually(is_refused, lambda: states)
+        (reading,) = (name for name, it in states.items() if it["state"] == "running")
+        (refused,) = (it for it in states.values() if it["state"] == "error")
+        client = sluice.client(1, reading)
+        client.subscribe()
+        mariadb118.query("INSERT INTO goods VALUES (1)", database=schema)
+        found = taken(client, lambda row: row.table == "goods")
+    assert [it.key["id"] for it in found] == [1]
+    assert "another destination uses client 500: give each numbers of its own" in refused["error"]
+
+
 def test_clients_that_share_a_filter_get_the_tables_that_one_of_them_names(
     sluice: Sluice, mariadb118: Server, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = database(mariadb118)
     mariadb118.query("CREATE TABLE goods (id INT PRIMARY KEY)", database=schema)
     sluice.add("shop", mariadb118, canal__instance__filter__regex=rf"{schema}\\..*")
-    settings = {"sluice__instance__sharedFilter": True, "canal__instance__filter__regex": rf"{schema}\\.orders"}
+    settings: dict[str, Any] = {
+        "sluice__instance__sharedFilter": True,
+        "canal__instance__filter__regex": rf"{schema}\\.orders",
+    }
     configure(sluice, monkeypatch, "def process(rows):\n    return rows\n", **settings)
     with sluice.reading():
         client = sluice.client(1, "made")

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,6 +32,7 @@ from ....protocol.errors import (
 )
 from ....protocol.position import Position
 from ....store.cursor import OLDEST, Cursor
+from ....store.moves import Reason
 from ....store.ring import Ring
 from ...columns import SourceColumn
 from ...quarantine import Item, Quarantine, path_of
@@ -59,6 +60,9 @@ EXPIRY: Final = 3600
 BEGIN: Final = 10.0
 """Seconds for which the other destination is asked where a client begins."""
 
+BY_HAND: Final = (Reason.SEEK, Reason.SKIP, Reason.ACK, Reason.UNSUBSCRIBE)
+"""The reasons of jumps that somebody asks for. Of any other, a marker in the stream tells."""
+
 _taken: set[tuple[str, int]] = set()
 _lock = threading.Lock()
 
@@ -70,13 +74,17 @@ class Feeder(Client):
         ca = None if config.ca == Path() else config.ca
         token = config.token.get_secret_value() or None
         self.config = config
+        self._client_id = client_id
+        self._given = ""  # the place after the last batch, where the next one begins if nobody moves the client
+        self._own: set[tuple[str, int]] = set()  # the jumps by hand until it began, and that of its own beginning
         super().__init__(config.url, config.feeder, client_id, token=token, ca=ca, timeout=retry or LAST, retry=retry)
 
     def begin(self, start: str | datetime, expire_after: int | None = None) -> Position:
         """Let the client go on at a place, or before it; return where that is. Raises SluiceError."""
+        self._own = {_name(it) for it in self.moves()}
         with suppress(NotSubscribedError):
             if self.status()["acked"] != start:
-                self.unsubscribe()
+                self._own.add(_name(self.unsubscribe()))
         wanted = EVERYTHING if self.config.shared_filter else self.config.filter_regex  # clients may change it
         self.subscribe(wanted, start, expire_after=expire_after)
         waited = threading.Event()
@@ -87,6 +95,21 @@ class Feeder(Client):
             waited.wait(0.1)
         raise SourceError(f"{self.config.place} has not said within {BEGIN:g} s where it is")
 
+    def check(self, batch: Batch) -> None:
+        """Raise SourceError if somebody else has moved the client over changes before a batch.
+
+        A batch need not begin where the one before ended: the client also moves on over what it does not want.
+        """
+        if batch.from_ != self._given:
+            for it in self.moves():
+                if it["reason"] in BY_HAND and _name(it) not in self._own:
+                    raise SourceError(
+                        f"client {self._client_id} of {self.config.place} was moved by {it['who']} over {it['text']}."
+                        f" It goes back to where {self.config.destination} was, so that nothing is lost. Let nobody"
+                        " else use that client. To leave changes out, seek the clients of this destination"
+                    )
+        self._given = batch.to
+
     def read(self, position: str) -> Position:
         """Read a place of the other destination. Raises SourceError for one of a group."""
         try:
@@ -95,25 +118,49 @@ class Feeder(Client):
             raise SourceError(f"{self.config.place} has several sources, and cannot be processed: {error}") from None
 
 
+def _name(jump: Mapping[str, Any]) -> tuple[str, int]:
+    """Return what tells a jump of the client from its others."""
+    return str(jump["reason"]), int(jump["time"])
+
+
+@contextmanager
+def _free(config: ProcessConfig, ids: Iterable[int], refusal: str) -> Iterator[int]:
+    """Keep one of these ids of clients from others of this process. Raises SourceError if none is free."""
+    name = f"{config.url} {config.feeder}"
+    with _lock:
+        client_id = next((it for it in ids if (name, it) not in _taken), 0)
+        if not client_id:
+            raise SourceError(f"{config.place}: {refusal}")
+        _taken.add((name, client_id))
+    try:
+        yield client_id
+    finally:
+        with _lock:
+            _taken.discard((name, client_id))
+
+
+@contextmanager
+def owned(config: ProcessConfig) -> Iterator[Feeder]:
+    """Make the client by which a destination reads. Raises SourceError if another destination reads by it."""
+    refusal = (
+        f"another destination uses client {config.client_id}: give each numbers of its own"
+        " (sluice.instance.process.clientId)"
+    )
+    with _free(config, [config.client_id], refusal) as client_id, Feeder(config, client_id) as client:
+        yield client
+
+
 @contextmanager
 def borrowed(config: ProcessConfig) -> Iterator[Feeder]:
     """Make a client with an id that is free, for a while: for a catch-up reader, or a question."""
-    name = f"{config.url} {config.feeder}"
-    first = config.client_id + 1
-    with _lock:
-        free = (it for it in range(first, first + config.catch_up_readers + 1) if (name, it) not in _taken)
-        client_id = next(free, 0)
-        if not client_id:
-            raise SourceError(f"{config.place}: all clients from {first} on are in use, try again")
-        _taken.add((name, client_id))
-    try:
-        with Feeder(config, client_id) as client:
-            yield client
-    finally:
-        with suppress(SluiceError), Feeder(config, client_id, retry=0) as client:  # the other one may be closed
-            client.unsubscribe()
-        with _lock:
-            _taken.discard((name, client_id))
+    ids = range(config.client_id + 1, config.client_id + config.catch_up_readers + 2)
+    with _free(config, ids, f"all clients from {ids[0]} to {ids[-1]} are in use, try again") as client_id:
+        try:
+            with Feeder(config, client_id) as client:
+                yield client
+        finally:
+            with suppress(SluiceError), Feeder(config, client_id, retry=0) as client:  # the other one may be closed
+                client.unsubscribe()
 
 
 class ProcessParser(FrameParser):
@@ -195,8 +242,7 @@ class ProcessParser(FrameParser):
         """Read until told to stop, or up to the stop position. Raises SluiceError."""
         self._pool.start()
         config = self._config
-        client = borrowed(config) if self._stop_at is not None else Feeder(config, config.client_id)
-        with client as self._client:
+        with (borrowed if self._stop_at is not None else owned)(config) as self._client:
             self._batches.clear()
             self._pool.drop()
             self._read_client(self._client)
@@ -227,6 +273,7 @@ class ProcessParser(FrameParser):
 
     def _add(self, client: Feeder, batch: Batch) -> None:
         """Let a batch be processed."""
+        client.check(batch)
         self._bytes += len(batch.data)
         client.read(batch.to)
         if occurs_in_header(batch.data, props.LATE.encode()) and batch.from_ == batch.to:

@@ -106,7 +106,10 @@ class TestSubscriptions:
         assert (passed["reason"], passed["state"], passed["rows"], passed["after"]) == ("unsubscribe", "asked", 2, "")
         assert passed["before"] == taken.headers["sluice-to"]
         assert passed["who"] == "no token, 127.0.0.1"
-        assert (await api.call("GET", "/v1/destinations/example/moves")).json() == [passed]
+        moves = "/v1/destinations/example/moves"
+        assert (await api.call("GET", moves)).json() == [passed]
+        assert (await api.call("GET", f"{moves}?client=1001")).json() == [passed]
+        assert (await api.call("GET", f"{moves}?client=1002")).json() == []
 
     async def test_what_was_changed_is_listed_with_who_did_it(self, api: Api) -> None:
         api.source.put(3)

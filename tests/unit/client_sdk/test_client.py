@@ -176,6 +176,17 @@ def test_acks_are_in_order(client: Any, server: ServerThread) -> None:
         client.ack(second)
 
 
+def test_what_a_client_passes_over_is_told(client: Any, server: ServerThread) -> None:
+    server.source.write(2)
+    client.get()
+    assert client.moves() == []
+    server.source.write(2)
+    eventually(lambda: client.status()["lag"]["rows"] == 2)
+    passed = client.unsubscribe()
+    assert (passed["reason"], passed["rows"], passed["before"]) == ("unsubscribe", 2, position(2))
+    assert client.moves() == [passed]
+
+
 def test_a_start_by_time_or_position_is_passed_on(client: Any) -> None:
     client.unsubscribe()
     with pytest.raises(errors.NotSubscribedError):

@@ -85,6 +85,17 @@ def test_a_former_owner_is_ended_and_cannot_commit(copy: Copy) -> None:
         copy.target().open(copy.memory, "", 1)
 
 
+def test_outputs_of_one_name_with_progress_in_two_schemas_leave_each_other_alone(copy: Copy) -> None:
+    copy.create("id INT PRIMARY KEY")
+    with copy_of(copy.server, copy.schema) as other:
+        with copy.opened() as target, other.opened() as another:
+            copy.send(target, BEGIN, copy.change("t", None, {"id": 1}), END, end=100)
+            other.send(another, BEGIN, other.change("t", None, {"id": 2}), END, end=200)
+        assert other.target().open(other.memory, "", 2) == place(200)
+    assert copy.rows() == [(1,), (2,)]
+    assert copy.target().open(copy.memory, "", 2) == place(100)
+
+
 def test_rows_without_a_key_are_found_by_all_columns_or_stop_the_output(copy: Copy) -> None:
     copy.create("id INT, v INT")
     row, other = {"id": 1, "v": None}, {"id": 1, "v": 5}

@@ -139,7 +139,8 @@ class Progress:
         return cursor.fetchall() == ((1,),)
 
     def _lock_of(self, worker: int) -> str:
-        name = "sluice " + hashlib.sha256(self.job.encode()).hexdigest()[:40]
+        # A lock is of the whole server, and another schema may have a job of this name, of another installation.
+        name = "sluice " + hashlib.sha256(f"{self.table()} {self.job}".encode()).hexdigest()[:40]
         return f"{name} {worker}" if worker else name
 
     def _end_earlier(self, cursor: "Cursor") -> None:

@@ -51,7 +51,7 @@ class MysqlSettings(OutputSettings):
     """Password of the account on the target."""
     progress: str = setting("sluice.output.<name>.progress", "sluice", min_length=1, max_length=64)
     """Schema on the target for the table `sluice_output`, in which the output stores its place. Sluice creates both if
-    they do not exist."""
+    they do not exist. Give installations of Sluice that write to one server a schema each."""
 
     existing: Existing = setting("sluice.output.<name>.existing", Existing.REFUSE)
     """What to do with the rows of a table on the target, if a snapshot is to fill it. `refuse` stops. `merge` keeps

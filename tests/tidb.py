@@ -52,6 +52,12 @@ def captured() -> list[Record]:
     ]
 
 
+@cache
+def history() -> bytes:
+    """Return the history of the DDL jobs of what was done."""
+    return (DATA / "jobs.json").read_bytes()
+
+
 def in_tokyo() -> list[bytes]:
     """Return those of a Drainer whose time zone is Asia/Tokyo."""
     return [base64.b64decode(it["value"]) for it in _lines("kafka_slave_tokyo")]

@@ -32,6 +32,11 @@ FROM_THE_FUTURE: Final = "from-the-future"
 TABLE: Final = "sluice.table"
 """Of Header.props: the rows are delivered under the name of another table; the value is schema and name of their
 own."""
+COMMIT_TS: Final = "sluice.commitTs"
+"""Of Header.props of what TiDB has given to a pump: the commit_ts of the transaction or DDL, in decimal."""
+KEYS: Final = "sluice.uniqueKeys"
+"""Of Header.props of rows that TiDB has given to a pump: JSON, a list of the table's unique keys, each a list of its
+name, ``PRIMARY`` for the primary key, and the names of its columns."""
 ABSENT: Final = "sluice.absent"
 """Of RowChange.props: JSON, the names of the columns that no row of the entry has in either image."""
 WHERE: Final = "sluice.where"

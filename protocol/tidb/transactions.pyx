@@ -4,13 +4,15 @@ A record is a transaction or a DDL. A transaction has each of its tables once, i
 with its changes in their order. So it is gathered until its end comes, over as many batches as that takes, and within
 the limit of a record.
 
-The commit_ts of a record is the time of its commit in ms, shifted by 18 bits, or that of the record before and 1,
-whichever is greater. So it depends on nothing but the stream and the last commit_ts, which is the state.
+The commit_ts of a record is the one that its entries say; where they say none, the time of its commit in ms, shifted
+by 18 bits. It is at least that of the record before and 1. So it depends on nothing but the stream and the last
+commit_ts, which is the state. The unique keys of a table are those that its entries say, else the primary key.
 
 An update that changes the primary key is a delete and an insert, as in TiDB. Types that TiDB does not have are sent as
 the text or the bytes that they are.
 """
 
+import json
 import re
 
 cimport cython
@@ -29,11 +31,13 @@ from ..canal.entry cimport (
     IMAGE_BEFORE,
     Cell,
     Fields,
+    Prop,
     checked,
     fields_of,
     get_header,
     malformed,
     next_column_of,
+    next_header_prop,
     next_row,
     text_of,
 )
@@ -45,6 +49,7 @@ from ..utf8 cimport get_latin1
 from ..wire cimport (
     VARINT_MAX,
     Span,
+    is_same,
     message_field,
     put_raw,
     put_varint,
@@ -80,6 +85,7 @@ from .tags cimport (
 
 from typing import NamedTuple
 
+from .. import props
 from ..canal.tags import ValueKind
 from ..canal.types import kind_of, labels_of
 from ..errors import TransactionTooLargeError, UnfitChangeError
@@ -113,6 +119,12 @@ cdef enum:
     TABLE = 1 + VARINT_MAX                         # ... of a table that are neither its head, rows nor keys
     KNOWN_MAX = 1 << 16                            # tables, and columns, that are known again
     KEPT = 16 << 20                                # bytes of a transaction whose room is kept for the next one
+
+
+cdef bytes _COMMIT_TS = props.COMMIT_TS.encode()
+cdef bytes _KEYS = props.KEYS.encode()
+cdef Span COMMIT_TS_KEY = span_at(_COMMIT_TS, len(_COMMIT_TS))
+cdef Span KEYS_KEY = span_at(_KEYS, len(_KEYS))
 
 
 # --- types -----------------------------------------------------------------------------------------------------------
@@ -268,9 +280,45 @@ cdef int close_field(Buffer *out, size_t start) except -1 nogil:
     return 0
 
 
+def _read_keys(str text):
+    """The unique keys that an entry says. Raises DecodeError."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(
+        isinstance(key, list) and key and all(isinstance(it, str) for it in key) for key in found
+    ):
+        malformed()
+    return found
+
+
 cdef inline size_t framed(size_t size) noexcept nogil:
     """Bytes of a field with so many, its tag of one byte and its length included."""
     return 1 + varint_size(size) + size
+
+
+cdef int find_prop(Span header, Span key, Span *value) except -1 nogil:
+    """The value of a property of a header; empty if it has none."""
+    cdef Fields fields = fields_of(header)
+    cdef Prop prop
+    value[0] = span_at(NULL, 0)
+    while checked(next_header_prop(&fields, &prop)):
+        if is_same(prop.key, key):
+            value[0] = prop.value
+    return 0
+
+
+cdef int64_t read_commit_ts(const Change *change) except -1 nogil:
+    """The commit_ts that an entry says; else the first of its time."""
+    cdef Span text
+    cdef int64_t found = 0
+    find_prop(change.entry.header, COMMIT_TS_KEY, &text)
+    if text.size == 0:
+        return change.header.execute_time << LOGICAL_BITS
+    if not parse_number(<const char *>text.data, <const char *>text.data + text.size, &found) or found <= 0:
+        malformed()
+    return found
 
 
 cdef int read_signed(Span text, uint64_t *number) except -1 nogil:
@@ -418,7 +466,7 @@ cdef class TidbEncoder(Encoder):
                 self.start()
             elif change.entry.type == TRANSACTIONEND:
                 if self.is_inside():
-                    self.put_transaction(change.header.execute_time)
+                    self.put_transaction(read_commit_ts(&change))
                 self.open.is_open = False
             return True
         if change.marks.is_marker:
@@ -587,7 +635,11 @@ cdef class TidbEncoder(Encoder):
         """The table of an entry, with the columns of the row that was put first."""
         cdef unordered_map[string, int32_t].iterator found
         cdef string key
+        cdef Span keys
         cdef int32_t number
+        find_prop(change.entry.header, KEYS_KEY, &keys)
+        key.append(<const char *>keys.data, keys.size)
+        key.push_back(0)
         key.append(<const char *>change.header.schema.data, change.header.schema.size)
         key.push_back(0)
         key.append(<const char *>change.header.table.data, change.header.table.size)
@@ -597,11 +649,13 @@ cdef class TidbEncoder(Encoder):
         if found != self.table_numbers.end():
             return dereference(found).second
         with gil:
-            number = self.add_table(text_of(change.header.schema), text_of(change.header.table))
+            number = self.add_table(
+                text_of(change.header.schema), text_of(change.header.table), text_of(keys)
+            )
         self.table_numbers[key] = number
         return number
 
-    cdef int32_t add_table(self, str schema, str table) except -1:
+    cdef int32_t add_table(self, str schema, str table, str unique_keys) except -1:
         cdef Table made
         cdef bytes text
         columns = [self.columns.descriptions[number] for number in self.row]
@@ -615,8 +669,12 @@ cdef class TidbEncoder(Encoder):
                 + uint_field(FLEN, type_.length)
                 + uint_field(DECIMALS, type_.digits),
             )
-        key = b"".join(text_field(SECOND, name) for name, _, is_key in columns if is_key)
-        keys = message_field(UNIQUE_KEYS, text_field(FIRST, "PRIMARY") + key) if key else b""
+        primary_key = ["PRIMARY", *(name for name, _, is_key in columns if is_key)]
+        found = _read_keys(unique_keys) if unique_keys else [primary_key] if len(primary_key) > 1 else []
+        keys = b"".join(
+            message_field(UNIQUE_KEYS, text_field(FIRST, name) + b"".join(text_field(SECOND, it) for it in members))
+            for name, *members in found
+        )
         made.head.at, made.head.size = self.heads.size(), len(head)
         made.keys.at, made.keys.size = made.head.at + made.head.size, len(keys)
         made.part = 0
@@ -673,7 +731,7 @@ cdef class TidbEncoder(Encoder):
 
     # --- records
 
-    cdef int put_transaction(self, int64_t time) except -1 nogil:
+    cdef int put_transaction(self, int64_t commit_ts) except -1 nogil:
         """A record of what was gathered, if that is anything."""
         cdef const TableChanges *part
         cdef size_t size = 0
@@ -684,7 +742,7 @@ cdef class TidbEncoder(Encoder):
             return 0
         for i in range(self.open.parts, self.parts_of.size()):
             size += framed(self.size_of(&self.parts_of[i]))
-        self.put_head(DML, time)
+        self.put_head(DML, commit_ts)
         self.put_length(DML_DATA, size)
         for i in range(self.open.parts, self.parts_of.size()):
             part = &self.parts_of[i]
@@ -718,9 +776,9 @@ cdef class TidbEncoder(Encoder):
         if size + RECORD > self.limit:
             return self.stop_at(TOO_LARGE, change, span_at(NULL, 0), size + RECORD)
         if self.is_inside():
-            self.put_transaction(change.header.execute_time)
+            self.put_transaction(read_commit_ts(change))
         start = self.out.size
-        self.put_head(DDL, change.header.execute_time)
+        self.put_head(DDL, read_commit_ts(change))
         self.put_length(DDL_DATA, size)
         self.put_field(FIRST, schema)
         self.put_field(SECOND, table)
@@ -728,11 +786,11 @@ cdef class TidbEncoder(Encoder):
         self.add_record(start, self.entry, 0)
         return True
 
-    cdef int put_head(self, int type, int64_t time) except -1 nogil:
-        """Type and commit_ts of a record."""
+    cdef int put_head(self, int type, int64_t commit_ts) except -1 nogil:
+        """Type of a record, and its commit_ts, which is greater than the last one."""
         cdef uint8_t[2 * (1 + VARINT_MAX)] head
         cdef uint8_t *p
-        self.last = max(self.last + 1, time << LOGICAL_BITS)
+        self.last = max(self.last + 1, commit_ts)
         head[0], head[1], head[2] = BINLOG_TYPE, <uint8_t>type, COMMIT_TS
         p = put_varint(&head[3], <uint64_t>self.last)
         return done(put(&self.out, <const char *>head, p - head))

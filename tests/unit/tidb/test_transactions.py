@@ -375,6 +375,29 @@ def test_the_primary_key_is_named() -> None:
     assert [(it.name, list(it.column_names)) for it in found.unique_keys] == [("PRIMARY", ["b", "c"])]
 
 
+def with_source(unique_keys: str, commit_ts: str) -> list[Part]:
+    """A transaction whose entries say what TiDB has said."""
+    inserted = change(INSERT, ([], row(1)), uniqueKeys=unique_keys)
+    return [STREAM[0], (inserted, (4, 3)), (entry(TRANSACTIONEND, props={"commitTs": commit_ts}), (4, 4))]
+
+
+def test_unique_keys_and_the_commit_ts_are_those_that_entries_say() -> None:
+    parts = with_source('[["PRIMARY","id"],["u_name","name","id"]]', str(STAMP + 9))
+    (found,) = encode(encoder(), parts).values
+    keys = read(found).dml_data.tables[0].unique_keys
+    assert [(it.name, list(it.column_names)) for it in keys] == [("PRIMARY", ["id"]), ("u_name", ["name", "id"])]
+    assert stamps([found]) == [9]
+
+
+@pytest.mark.parametrize(
+    ("unique_keys", "commit_ts"),
+    [("[", "5"), ("{}", "5"), ("[[]]", "5"), ("[[1]]", "5"), ('[["PRIMARY","id"]]', "x"), ('[["PRIMARY","id"]]', "0")],
+)
+def test_keys_and_a_commit_ts_that_are_none_are_refused(unique_keys: str, commit_ts: str) -> None:
+    with pytest.raises(DecodeError):
+        encode(encoder(), with_source(unique_keys, commit_ts))
+
+
 def test_of_an_update_the_row_is_the_new_one() -> None:
     (found,) = encode(encoder(), [STREAM[0], (update(7), (4, 3)), STREAM[7]]).values
     (mutation,) = read(found).dml_data.tables[0].mutations

@@ -161,6 +161,10 @@ class DecodeError(SluiceError):
     type = "undecodable"
 
 
+class UnknownJobError(DecodeError):
+    """What a DDL of TiDB has changed is not known yet: a later history of its jobs may tell."""
+
+
 class SchemaMismatchError(DecodeError):
     """A column in the data has another type than in the schema it is decoded with, or is not there."""
 

@@ -22,6 +22,7 @@ cdef struct RecordEntry:                           # an entry of a record
     int event_type                                 # 0 for the ends of a transaction
     int64_t rows
     void *plan                                     # the Plan of its rows; NULL if it has none
+    bint is_marker                                 # it is in the place of rows that could not be decoded
 
 
 cdef class Plan:

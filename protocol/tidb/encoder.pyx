@@ -166,7 +166,7 @@ cdef class Encoder:
         cdef str table = ""
         if part.plan != NULL:
             schema, table = (<Plan>part.plan).schema, (<Plan>part.plan).table
-        elif part.event_type:
+        elif part.event_type and not part.is_marker:
             schema, table = self.schema, self.table
         framed = PyBytes_FromStringAndSize(<char *>self.data.data + part.offset, part.size)
         return Entry(part.entry_type, part.event_type, schema, table, part.rows, framed)
@@ -226,6 +226,7 @@ cdef class Encoder:
         part.event_type = event_type
         part.rows = rows
         part.plan = plan
+        part.is_marker = False
         self.data.size += part.size
         self.parts.push_back(part)
         return 0

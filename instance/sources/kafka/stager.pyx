@@ -16,6 +16,7 @@ from ....store.ring cimport (
     BOUNDARY,
     DDL,
     GAP,
+    QUARANTINE,
     QUERY,
     ROW_DATA,
     TRANSACTION_BEGIN,
@@ -257,6 +258,8 @@ cdef class Stager:
             kind = TRANSACTION_BEGIN
         elif part.entry_type == TRANSACTIONEND:    # it passes, for the places after transactions
             kind = TRANSACTION_END
+        if part.is_marker:
+            kind = QUARANTINE
         if kind == TRANSACTION_END or self.passes(part):
             self.writer.append(self.encoder.data.data + part.offset, part.size)
             slot = self.add_slot(self.staging.finish(self.writer), kind, part.event_type)
@@ -291,12 +294,14 @@ cdef class Stager:
     cdef bint passes(self, const RecordEntry *part) except -1 nogil:
         """Whether the filters let an entry through."""
         if part.plan != NULL:
-            if self.drops[part.event_type]:
+            if not part.is_marker and self.drops[part.event_type]:
                 return False
             if (<Plan>part.plan).judged != self.filter:
                 with gil:
                     self.judge(<Plan>part.plan)
             return (<Plan>part.plan).passes
+        if part.is_marker:                         # of a table that is not known
+            return True
         if part.event_type == 0:
             return not self.drops_transactions
         with gil:

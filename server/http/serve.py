@@ -10,13 +10,13 @@ from pathlib import Path
 
 import uvicorn
 
+from ..certificates import load_certificate
 from ..embedded import EmbeddedServer
 from ..network import address_text, listen
 from ..resources import Resources
 from ..stamp import stamp_of
 from ..waiting import STOP_SECONDS
 from .app import create_app
-from .checks import load_certificate
 from .config import HttpConfig
 from .transport import Server
 

@@ -34,6 +34,7 @@ SOURCES = (
     "instance/meta/*.py",
     "instance/merge/*.py",
     "server/ha/*.py",
+    "server/certificates.py",
     "server/credentials.py",
     "server/http/auth.py",
     "server/http/checks.py",

@@ -216,6 +216,7 @@ class LogWriter:
         while pieces := self._take(PIECES):
             stop = self._taken
             if not await self._append(pieces):
+                self._rest = [*pieces, *self._rest]  # without them the rest would follow a hole
                 return
             self._written = stop
             if not track.is_behind_log:

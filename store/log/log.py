@@ -577,7 +577,8 @@ class Log:
     def append(self, pieces: list[Piece]) -> None:
         """Add pieces; each leaves the list when it is written.
 
-        Raises LogError while there is no room, and OSError; then what is left in the list may be added later.
+        Raises LogError while there is no room, or when a piece does not begin where the log ends, and OSError; then
+        what is left in the list may be added later.
         """
         with self._write_lock:
             self._append(pieces)
@@ -587,6 +588,8 @@ class Log:
             if self._failure is not None:
                 raise self._failure
             piece = pieces[0]
+            if piece.words.from_ != self.end:
+                raise LogError(f"the log ends at {self.end}, and what is to be added begins at {piece.words.from_}")
             self._make_room(piece.packed.size)
             file, writing = self._files[-1], self._writing
             assert writing is not None

@@ -724,7 +724,8 @@ def test_what_was_read_of_a_source_after_it_was_left_is_taken_away(source: Sourc
             assert log.end == source.place(11)
 
 
-def test_where_it_begins_again_after_a_place_is_known(source: Source, folder: Path) -> None:
+def test_where_it_begins_again_after_a_place_is_known(folder: Path) -> None:
+    source = Source(number=5)
     with opened(folder, file_size=1000) as log:
         log.begin(source.place(5), None, SHAPE)
         source.put(20)
@@ -781,6 +782,18 @@ def test_what_could_not_be_written_is_written_later_and_nothing_twice(
     with opened(folder, file_size=1000) as log:
         assert entries(log, source.place(1)) == written(1, 40)
         assert log.executed == f"{SERVER}:1-40"
+
+
+def test_what_does_not_begin_where_the_log_ends_is_refused(source: Source, folder: Path) -> None:
+    """Else readers would never get what is missing."""
+    with opened(folder) as log:
+        log.begin(source.place(1), None, SHAPE)
+        source.put(3)
+        first, _, third = source.pieces()
+        log.append([first])
+        with pytest.raises(LogError, match=r"the log ends at .*:200:0, and what is to be added begins at .*:300:0"):
+            log.append([third])
+        assert entries(log, source.place(1)) == written(1, 1)
 
 
 def test_the_disk_keeps_its_free_room(source: Source, folder: Path) -> None:

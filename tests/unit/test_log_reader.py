@@ -11,7 +11,6 @@ import pytest
 
 from sluice.instance.config import InstanceConfig
 from sluice.instance.serving.log import LogReader
-from sluice.protocol.cut import ONE
 from sluice.protocol.errors import ReshapedError
 from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
@@ -235,11 +234,8 @@ def test_a_reader_goes_on_where_the_next_file_is_compressed_while_it_reads_one(
 
 def test_a_file_of_the_next_source_may_be_compressed_while_those_of_the_one_before_are_confirmed(scene: Scene) -> None:
     scene.add(3)
-    other = Source()
-    other.source = other.ring.sources.intern((ONE, OTHER))
-    begin = Position(OTHER, "bin.000001", 1_700_000_000, 100, 0)
-    other.track.begin(begin)
-    scene.log.begin(begin, f"{SERVER}:1-3", CONFIG.shape())
+    other = Source(server=OTHER)
+    scene.log.begin(other.place(1), f"{SERVER}:1-3", CONFIG.shape())
     other.put(2)
     scene.log.append(other.pieces())
     assert scene.log.end is not None
@@ -270,9 +266,8 @@ def test_a_reader_that_is_stopped_before_it_reads_starts_nothing(scene: Scene) -
 def test_changes_of_the_next_source_come_when_those_of_the_one_before_are_confirmed(scene: Scene) -> None:
     """Positions of two sources have no order: comparing them in one ring would raise."""
     scene.add(3)
-    other = Source()
-    other.source = other.ring.sources.intern((ONE, OTHER))
-    scene.log.begin(Position(OTHER, "bin.000001", 1_700_000_000, 100, 0), f"{SERVER}:1-3", CONFIG.shape())
+    other = Source(server=OTHER)
+    scene.log.begin(other.place(1), f"{SERVER}:1-3", CONFIG.shape())
     other.put(2)
     scene.log.append(other.pieces())
     reader = scene.read(scene.source.place(1))

@@ -133,24 +133,12 @@ async def write_back(
     parse = bool(clients) and config.log_position == "parse"
     given_up: dict[str, list[int]] = {}
     for name, saved in backup.saved.items():
-        restored = clients.get(name, ())
         await session.ensure(destination_node(name))
         store = ZooKeeperClients(session, name, config.address, parse=parse and name == destination, fence=destination)
-        kept = {it.client_id for it in (*await store.read(), *restored)}
+        present = await store.read()
         if clients and name == destination and backup.source is not None:
             await store.store(version, Changes({}), None, backup.source)
-        for client in restored:  # one by one: a request of ZooKeeper has a limit
-            moves = {client.client_id: saved.moves.get(client.client_id, ())}
-            await store.store(version, Changes({client.client_id: client}, moves), None)
-        for client_id, moved in saved.moves.items():  # of those that have left
-            if client_id not in saved.clients and client_id not in store.moves:
-                await store.store(version, Changes({}, {client_id: moved}), None)
-        given_up[name] = sorted(saved.clients.keys() - kept)
-        gate = Gate(saved.moves)
-        for client_id in given_up[name]:
-            left = place_of(saved.clients[client_id].cursor)
-            gate.jump(client_id, Move(Reason.UNSUBSCRIBE, left, "", by.who, by.ms, detail=GIVEN_UP))
-            await store.store(version, Changes({}, {client_id: gate.moves[client_id]}), None)
+        given_up[name] = await _write_clients(store, version, saved, present, clients.get(name, ()), by)
         if parse and name == destination and store.place is None and backup.place is not None:
             data = place_data(backup.place, config.address)
             await session.commit([Create(f"{destination_node(destination)}/parse", data)])
@@ -158,6 +146,30 @@ async def write_back(
         await session.create(GROUP, backup.group.encode())
     raised = epoch_data(epoch_by_clock(max(backup.epoch, epoch)))
     await session.commit([Put(epoch_node(destination), raised, version), Delete(running_node(destination))])
+    return given_up
+
+
+async def _write_clients(
+    store: ZooKeeperClients,
+    version: int,
+    saved: Saved,
+    present: Sequence[StoredClient],
+    restored: Sequence[StoredClient],
+    by: By,
+) -> list[int]:
+    """Write clients, one by one: a request of ZooKeeper has a limit. Return the ids of those that are given up."""
+    for client in restored:
+        moves = {client.client_id: saved.moves.get(client.client_id, ())}
+        await store.store(version, Changes({client.client_id: client}, moves), None)
+    for client_id, moved in saved.moves.items():  # of those that have left
+        if client_id not in saved.clients and client_id not in store.moves:
+            await store.store(version, Changes({}, {client_id: moved}), None)
+    given_up = sorted(saved.clients.keys() - {it.client_id for it in (*present, *restored)})
+    gate = Gate(saved.moves)
+    for client_id in given_up:
+        left = place_of(saved.clients[client_id].cursor)
+        gate.jump(client_id, Move(Reason.UNSUBSCRIBE, left, "", by.who, by.ms, detail=GIVEN_UP))
+        await store.store(version, Changes({}, {client_id: gate.moves[client_id]}), None)
     return given_up
 
 

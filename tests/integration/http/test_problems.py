@@ -1,6 +1,7 @@
 """What is wrong is answered by a problem that says so."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -114,7 +115,7 @@ class TestProblems:
 
         monkeypatch.setattr(api.embedded, "destination_status", fail)
         response = await api.call("GET", "/v1/destinations/example", status=422)
-        assert b"there is no '\\ud800'" in response.body
+        assert json.loads(response.body)["detail"] == r"there is no '\ud800'"
 
     async def test_an_error_that_was_not_foreseen_touches_no_other_call(
         self, api: Api, monkeypatch: pytest.MonkeyPatch

@@ -20,6 +20,7 @@ def test_every_error_that_a_consumer_can_meet_is_there() -> None:
         "LostTransactionsError",
         "SwitchRefusedError",
         "SourceMovedError",
+        "UnknownJobError",
     }
     defined = {name for name, it in vars(errors).items() if isinstance(it, type) and issubclass(it, Exception)}
     assert defined - set(client_sdk.__all__) == of_operators

@@ -332,17 +332,24 @@ def kept_by(
 
 
 @pytest.mark.parametrize(
-    ("moved", "change", "again", "taken"),
+    ("moved", "change", "again", "taken", "said"),
     [
-        ("", {}, [1, 2, 3], [1, 2, 3]),
-        ("", {"shape": "another filter"}, [0, 1, 2, 3], [1, 2, 0, 1, 2, 3]),
-        ("", {"server": "2"}, [1, 3], [1, 2, 1, 3]),  # which has lost a transaction
-        ("5-ab", {}, [3], [1, 2, 3]),
+        ("", {}, [1, 2, 3], [1, 2, 3], []),
+        ("", {"shape": "another filter"}, [0, 1, 2, 3], [1, 2, 0, 1, 2, 3], ["other changes are chosen than before"]),
+        # It has lost a transaction.
+        ("", {"server": "2"}, [1, 3], [1, 2, 1, 3], ["2 is read, and what was sent was read from 1"]),
+        ("5-ab", {}, [3], [1, 2, 3], ["its client was moved by hand"]),
     ],
     ids=["the same", "another choice", "another server", "a move by hand"],
 )
 def test_after_a_kill_readers_take_what_was_sent_once_and_all_that_they_have_not_had(
-    kafka: Kafka, moved: str, change: dict[str, str], again: list[int], taken: list[int]
+    kafka: Kafka,
+    caplog: pytest.LogCaptureFixture,
+    moved: str,
+    change: dict[str, str],
+    again: list[int],
+    taken: list[int],
+    said: list[str],
 ) -> None:
     topic = f"again-{uuid.uuid4().hex}"
     kafka.create(topic)
@@ -356,6 +363,7 @@ def test_after_a_kill_readers_take_what_was_sent_once_and_all_that_they_have_not
             last = it.commit_ts
             found.append(int(it.dml_data.tables[0].mutations[0].row.columns[0].string_value))
     assert found == taken
+    assert [it.getMessage().partition(" not to drop it: ")[2] for it in caplog.records] == said
 
 
 @pytest.mark.extended

@@ -1,6 +1,7 @@
 """The form of TiDB's secondary binlog: a record a transaction or DDL, each with a commit_ts that is greater."""
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
@@ -16,6 +17,8 @@ from ..settings import OnRefused, Output
 from ..target import Prepared, server_of
 from .form import Form, Progress, Subject, check_whole
 from .settings import RecordSettings
+
+logger = logging.getLogger(__name__)
 
 AHEAD: Final = 10_000 << LOGICAL_BITS
 """How far the bound of what is sent is ahead of the last commit_ts: 10 s, so that it is seldom stored."""
@@ -42,13 +45,17 @@ class TidbProgress(Progress):
         self._bound, self._is_bound = int(known.get("sent", 0)), False
         self._server = known.get("server", "")
         self.confirmed = known.get("state", "")
-        if moved or known.get("chosen", "") not in {"", self._choice}:
-            self.confirmed = self._beyond(max(self._bound, moved_at(moved) << LOGICAL_BITS))
+        if moved:
+            self._go_beyond(max(self._bound, moved_at(moved) << LOGICAL_BITS), "its client was moved by hand")
+        elif known.get("chosen", "") not in {"", self._choice}:
+            self._go_beyond(self._bound, "other changes are chosen than before")
 
     def resume(self, state: str, server: str) -> str:
         """See `Progress.resume`."""
         if self._server not in ("", server):
-            state = self.confirmed = str(max(int(state or 0), self._bound))
+            self.confirmed = state
+            self._go_beyond(self._bound, f"{server} is read, and what was sent was read from {self._server}")
+            state = self.confirmed
         self._server = server
         return state
 
@@ -73,8 +80,11 @@ class TidbProgress(Progress):
             return super().kept()
         return super().kept() | {"sent": str(self._bound), "chosen": self._choice, "server": self._server}
 
-    def _beyond(self, bound: int) -> str:
-        return str(max(int(self.confirmed or 0), bound))
+    def _go_beyond(self, bound: int, reason: str) -> None:
+        """Let all that follows have a greater commit_ts than that."""
+        self.confirmed = str(max(int(self.confirmed or 0), bound))
+        if bound:
+            logger.warning("what comes again gets a commit_ts after %s, for readers not to drop it: %s", bound, reason)
 
 
 class TidbForm(Form):

@@ -178,6 +178,7 @@ def test_acks_are_in_order(client: Any, server: ServerThread) -> None:
 
 def test_what_a_client_passes_over_is_told(client: Any, server: ServerThread) -> None:
     server.source.write(2)
+    eventually(lambda: client.status()["lag"]["rows"] == 2)
     client.get()
     assert client.moves() == []
     server.source.write(2)

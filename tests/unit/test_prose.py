@@ -97,9 +97,3 @@ def test_a_long_sentence_in_code_is_found_and_sql_is_none() -> None:
     assert len(of_code(f'raise Error("{sentence(LONGEST + 1)}")')) == 1
     assert of_code(f'raise Error("{sentence(LONGEST)}")') == []
     assert of_code(f'cursor.execute("SELECT {", ".join(["field"] * LONGEST * 2)} FROM t")') == []
-
-
-def test_of_the_list_of_changes_only_phrases_are_read() -> None:
-    assert list(findings("CHANGELOG.md", f"{sentence(99)} It is away.", RULES)) == [
-        'CHANGELOG.md:1: "is away": write "is unavailable"'
-    ]

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import json
 import logging
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from ...instance.context import current_destination
 from ...instance.skipped import Skipped
 from ...protocol.cut import Cut, executed_at, executed_text, has_executed, parse_executed, parse_place
 from ...protocol.errors import (
@@ -499,7 +501,9 @@ class Delivery:
         self.state, self.error = state, error
 
     async def _run(self, executor: LeftExecutor, work: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
+        context = contextvars.copy_context()
+        context.run(current_destination.set, self.output.destination)  # what it logs
+        return await asyncio.get_running_loop().run_in_executor(executor, context.run, work, *arguments)
 
 
 def _cursor_at(place: Place) -> Cursor | None:

@@ -268,7 +268,11 @@ class TestTopics:
     def test_readers_drop_what_comes_again_with_its_commit_ts(self) -> None:
         one, two, three = (5, NUMBERS[:60]), (6, NUMBERS[60:80]), (8, NUMBERS[80:])
         assert judge_topic("d-tidb", {"d": WRITTEN}, [one, two, one, two, three]) == ([], 80)
-        problems, _ = judge_topic("d-tidb", {"d": WRITTEN}, [one, two, (7, two[1]), three])
+        again = [one, two, (7, two[1]), three]
+        problems, _ = judge_topic("d-tidb", {"d": WRITTEN}, again)
+        assert problems == ["20 numbers come again"]
+        assert judge_topic("d-tidb", {"d": WRITTEN}, again, anew=True) == ([], 20), "another server is read"
+        problems, _ = judge_topic("d-once", {"d": WRITTEN}, [(0, numbers) for _, numbers in again], anew=True)
         assert problems == ["20 numbers come again"]
         problems, _ = judge_topic("d-tidb", {"d": WRITTEN}, [one, two, (6, two[1][:9]), three])
         assert "61 comes with commit_ts 6, which stood for" in problems[0]

@@ -78,9 +78,10 @@ class Writer(threading.Thread):
 
     def _forget_prepared(self) -> None:
         """Roll back what a lost connection has left: committed now, it would come after greater numbers."""
-        for row in self._source.query("XA RECOVER"):
-            if str(row[3]).startswith(f"{self._schema}-"):
-                self._source.query(f"XA ROLLBACK '{row[3]}'")
+        for *_, name in self._source.query("XA RECOVER"):
+            text = name.decode() if isinstance(name, bytes) else name  # as MariaDB gives it
+            if text.startswith(f"{self._schema}-"):
+                self._source.query(f"XA ROLLBACK '{text}'")
 
     def _is_forgotten(self) -> bool:
         """Try it: a server that has not noticed the end of a connection refuses to roll back what that has prepared."""

@@ -1,0 +1,1 @@
+"""What a pump of TiDB keeps, and how it puts transactions in order."""

@@ -132,7 +132,12 @@ class Operator(threading.Thread):
                 answer = self._http.request(
                     method, f"{url}/v1/destinations/{destination}{path}", timeout=1.0 if quick else PATIENCE, **options
                 )
-                found = json.loads(answer.data) if answer.data else {}
+                try:
+                    found = json.loads(answer.data) if answer.data else {}
+                except ValueError:
+                    raise AssertionError(
+                        f"{method} {destination}{path}: {answer.status} {answer.data[:200]!r}"
+                    ) from None
                 if answer.status < 300 and _is_active(found):
                     return found
                 if answer.status not in (404, 421, 503) and "detail" in found:

@@ -69,15 +69,14 @@ def running(name: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
     """Run a program of the examples; at the end it gets Ctrl-C, and must end well."""
     environ = os.environ | {"TARGET_PASSWORD": "cdc", "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, str(EXAMPLES / name), *arguments]
-    program = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        yield program
-        program.send_signal(2)
-        _, error = program.communicate(timeout=30)
-        assert (program.returncode, error) == (0, "")
-    finally:
-        program.kill()
-        program.wait()
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        try:
+            yield program
+            program.send_signal(2)
+            _, error = program.communicate(timeout=30)
+            assert (program.returncode, error) == (0, "")
+        finally:
+            program.kill()
 
 
 def killed(name: str, *arguments: str) -> "subprocess.Popen[bytes]":

@@ -9,6 +9,7 @@ import itertools
 import logging
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,7 +48,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record in the process that sees all results."""
+    """Record in the process that sees all results, and let the programs that tests start hear Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a run in the background; they would inherit that
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.option.record and not hasattr(config, "workerinput"):
         recorder = Recorder(ROOT / "tests" / "results", soak=config.option.markexpr == "soak", code=product())
         config.pluginmanager.register(recorder)

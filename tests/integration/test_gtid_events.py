@@ -99,6 +99,23 @@ def test_a_start_by_a_set_leaves_out_what_is_in_it(source: Server, database: Dat
         assert len({entry.header.gtid for entry in ends}) == 3
 
 
+def test_a_stream_by_a_set_begins_where_the_source_begins_to_send(
+    mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    """A log on disk begins with the first place of the stream, and readers behind it read the source up to there."""
+    schema = database(mariadb118)
+    execute(mariadb118, ["CREATE TABLE t (id INT)", "INSERT INTO t VALUES (1)"], database=schema)
+    start, (name, offset) = executed(mariadb118), end_of_binlog(mariadb118)
+    prepare = ["XA START 'x'", "INSERT INTO t VALUES (2)", "XA END 'x'", "XA PREPARE 'x'"]
+    execute(mariadb118, [*prepare, "XA COMMIT 'x'"], database=schema)
+    with deliver(mariadb118, tmp_path, **by_gtid(mariadb118, master_gtid=start)) as delivery:
+        assert transcript(delivery.read()) == ["BEGIN", "INSERT t 2", "END"]
+        first = delivery.ring.after(delivery.ring.first - 1)
+        assert first is not None
+        _, file, begin, _ = first
+        assert (delivery.ring.files[file][0], begin) == (name, offset)
+
+
 def test_a_tag_is_part_of_a_gtid(mysql97: Server, database: Database, tmp_path: Path) -> None:
     schema = database(mysql97)
     ((uuid,),) = mysql97.query("SELECT @@server_uuid")

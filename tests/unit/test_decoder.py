@@ -569,6 +569,17 @@ def test_a_heartbeat_of_a_dump_by_gtid_moves_the_position() -> None:
         decode(log.packets)
 
 
+def test_a_dump_by_gtid_that_leaves_a_whole_file_out_begins_in_the_next_one() -> None:
+    log = Log().begin("bin.000002")
+    begin = log.offset
+    log.add(BinlogEvent.HEARTBEAT_EVENT, b"bin.000002", counts=False, log_pos=begin)
+    result = decode(log.packets, gtid=True)
+    ((before, after),) = result.positions
+    assert result.kinds == ["ADVANCE"]
+    assert before == after
+    assert (before.begin, before.n) == (begin, 0)
+
+
 def test_a_heartbeat_of_version_2_has_a_position_of_64_bits() -> None:
     log = Log()
     log.offset += 5000

@@ -703,7 +703,7 @@ cdef class Decoder:
         if is_first:  # everything before this place has been sent
             self.is_placed = True
             if ahead == 0:
-                return self.advance()
+                return self.advance(here=True)
         if ahead == 0:
             return 0
         if not self.reader.by_gtid or self.group != NO_GROUP or ahead <= 0 or ahead > INT32_MAX:
@@ -744,10 +744,12 @@ cdef class Decoder:
     cdef int gtid_event(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
         cdef int type = self.reader.header.type
         cdef bint standalone
-        self.is_placed = True
         if self.group != NO_GROUP:
             with gil:
                 raise DecodeError("a transaction that begins in the middle of another")
+        if not self.is_placed:  # what is before was executed already: the stream begins here, not at the file's head
+            self.is_placed = True
+            self.reached_file, self.reached_begin, self.reached_n = self.file, self.event_begin, self.event_n
         if type == MARIADB_GTID_EVENT:
             read_mariadb_gtid(&self.gtid, self.reader.header.server_id, body, end)
         elif type == GTID_TAGGED_EVENT:

@@ -197,6 +197,9 @@ def describe(app: FastAPI) -> dict[str, Any]:
 
 
 def _complete(operation: dict[str, Any], path: str) -> None:
+    for content in operation.get("requestBody", {}).get("content", {}).values():
+        if "anyOf" in content["schema"]:  # a body that may be left out is not null
+            (content["schema"],) = (it for it in content["schema"]["anyOf"] if it != {"type": "null"})
     responses = operation["responses"]
     responses.pop("422", None)  # as FastAPI would write it
     for answer in responses.values():

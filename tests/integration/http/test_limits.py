@@ -340,7 +340,9 @@ class TestTime:
     )
     async def test_an_empty_line_after_a_body_does_not_end_a_long_poll(self, hasty: Api, pieces: list[bytes]) -> None:
         async with connected(hasty) as peer:
-            call = request(CLIENT + "/getWithoutAck?timeout=1200", JSON, b"Content-Length: 13\r\n") + b'{"batchId":7}'
+            call = (
+                request(CLIENT + "/getWithoutAck?timeout=1200", JSON, b"Content-Length: 16\r\n") + b'{"timeout":1200}'
+            )
             for piece in [call + pieces[0], *pieces[1:]]:
                 await peer.send(piece)
                 await asyncio.sleep(0.1)

@@ -230,12 +230,12 @@ class Calls(Destinations):
             held=held,
             is_confirmed=is_confirmed,
         )
+        move = instance.gate.last(client_id)  # before anything else can change what is written down
         instance.seek_start()
         instance.wake()
         await instance.name_place(client_id)
         await instance.flush()
         await self.audit(destination, "seek", client_id, before=left, after=instance.cursors.status(client_id).position)
-        move = instance.gate.last(client_id)
         return None if move is before else move
 
     async def skip(self, destination: str, client_id: int, position: str) -> Move | None:
@@ -245,17 +245,17 @@ class Calls(Destinations):
         ForbiddenError.
         """
         instance = self._admit_by_hand(destination, client_id)
-        before = instance.gate.last(client_id)
-        end = instance.cursors.places.skip(client_id, parse_place(position), now=time.monotonic(), by=by_caller())
-        if end != parse_place(position):  # else it was a marker alone
+        place = parse_place(position)
+        end = instance.cursors.places.skip(client_id, place, now=time.monotonic(), by=by_caller())
+        is_marker = end == place
+        if not is_marker:
             unseen = instance.cursors.clients.moved(client_id)
             is_skip = not unseen or unseen.endswith(SKIP)  # an output that has not seen another move learns of that
             instance.cursors.clients.tell_owner(client_id, _moved() + SKIP * is_skip)
         instance.wake()
         await instance.flush()
         await self.audit(destination, "skip", client_id, before=position, after=str(end))
-        move = instance.gate.last(client_id)
-        return None if move is before else move
+        return None if is_marker else instance.gate.last(client_id)
 
     async def unsubscribe(self, destination: str, client_id: int) -> Move:
         """Remove a client and its cursor, durably; return the record of what it is not given any more.

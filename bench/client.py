@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import urllib3
 from google.protobuf.message import Message
@@ -84,7 +85,7 @@ def by_json(task: Mapping[str, Any]) -> Iterator[Taken]:
     http.request("POST", f"{url}/subscribe", json={})
     while True:
         query = {"timeout": "1000"} | {name: str(value) for name, value in _limits(task).query().items()}
-        answer = http.request("POST", f"{url}/getWithoutAck", fields=query, encode_multipart=False)
+        answer = http.request("POST", f"{url}/getWithoutAck?{urlencode(query)}")
         number, to = answer.headers["Sluice-Batch-Id"], answer.headers["Sluice-To"]
         if number != "-1":
             yield Taken(to, len(answer.data), partial(_count_flat, answer.data))

@@ -47,10 +47,9 @@ class LogStage(Stage):
         if self._track is None or self._track.ring is not ring:
             self.finish()
             self._track, self._taken = Track(ring), 0
-            if self._log.end is None:
-                first = self._track.position_before(0)
-                assert first is not None
-                self._log.begin(first, None, {})
+            first = self._track.position_before(0)
+            assert first is not None
+            self._log.begin(first, None, {})  # the same stream again, in files of its own
         if self._writing is not None and (self._writing.done() or ring.fill > 0.5):
             self.finish()
         if self._writing is not None:

@@ -253,6 +253,7 @@ def test_a_client_gets_a_table_over_http_though_the_server_is_killed_meanwhile(
             assert status["rows"] == 10 * ROWS
             assert status["chunk"] is None
             assert status["tables"][0] | {"bytes": 0, "expected": 0} == {
+                "member": "",
                 "table": table,
                 "where": f"id < {10 * ROWS}",
                 "state": "done",

@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self, cast
 from urllib.parse import parse_qsl, urlsplit
 
 if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
+    from pyarrow.fs import FileSystem, S3FileSystem
 
 SCHEMES: Final = ("s3", "gs", "abfs", "abfss")
 """Of URLs of object stores. The files of another one may be visible before they are whole."""
 SECRETS: Final = {"client_secret", "sig"}
 """Parameters of URLs of Azure: the one of an account, and that of a shared access signature."""
 _PIECE: Final = 4 << 20
+_ATTEMPTS: Final = 2
+"""Of a call to S3. Each ends when no byte has come for 3 s; from a URL alone, `pyarrow.fs` makes 31 of them."""
+_WRITES: Final = 1
+"""Of a call that writes: when it fails, `pyarrow.fs` makes it again as the file is closed, and once more to undo it."""
+_FLAGS: Final = ("allow_bucket_creation", "allow_bucket_deletion", "allow_delayed_open")
+_TEXTS: Final = ("scheme", "endpoint_override", "tls_ca_file_path")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +94,10 @@ class RemotePath:
     def write(self, read: Callable[[int], bytes]) -> None:
         """Write the file: what ``read`` gives, up to so many bytes at a time, and nothing at the end.
 
-        If ``read`` raises, the file may have what came before.
+        If ``read`` raises, the file may have what came before. A store that is silent fails it within 10 s, or 30 s
+        for more than 10 MiB.
         """
-        store, path = self._at()
+        store, path = self._at(_WRITES)
         with store.open_output_stream(path, compression=None) as file:
             while piece := read(_PIECE):
                 file.write(piece)
@@ -107,19 +114,33 @@ class RemotePath:
         with suppress(FileNotFoundError):
             store.delete_dir(path)
 
-    def _at(self) -> tuple["FileSystem", str]:
-        store, path = _open(self.url)
+    def _at(self, attempts: int = _ATTEMPTS) -> tuple["FileSystem", str]:
+        store, path = _open(self.url, attempts)
         return store, f"{path}/{self.place}" if self.place else path
 
 
 @functools.cache
-def _open(url: str) -> tuple[Any, str]:
-    """Connect to a store. Raises OSError."""
+def _open(url: str, attempts: int) -> tuple[Any, str]:
+    """Connect to a store whose calls are made so often. Raises OSError."""
     import pyarrow as pa  # noqa: PLC0415  an extra
-    from pyarrow.fs import FileSystem  # noqa: PLC0415
+    from pyarrow.fs import FileSystem, S3FileSystem  # noqa: PLC0415
 
     try:
         store, path = FileSystem.from_uri(url)
+        if isinstance(store, S3FileSystem):
+            store = _s3(url, store.region, attempts) or store
     except pa.ArrowInvalid as error:
         raise OSError(f"{url.partition('?')[0]} cannot be used: {error}") from error
     return store, path.rstrip("/")
+
+
+def _s3(url: str, region: str, attempts: int) -> "S3FileSystem | None":
+    """Return the store of a URL that `pyarrow.fs` has accepted; None if the URL has what only that can set."""
+    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem  # noqa: PLC0415
+
+    options = dict(parse_qsl(urlsplit(url).query))
+    if options.keys() - {"region", *_FLAGS, *_TEXTS}:
+        return None
+    given: dict[str, Any] = {key: options[key] for key in _TEXTS if key in options}
+    given |= {key: options[key].lower() in ("true", "1") for key in _FLAGS if key in options}
+    return S3FileSystem(region=region, retry_strategy=AwsStandardS3RetryStrategy(max_attempts=attempts), **given)

@@ -22,8 +22,9 @@ from sluice.store.remote import RemotePath
 from tests.conftest import Database
 from tests.effort import THOROUGH
 from tests.faults.harness import Load, Sluice
-from tests.faults.test_file_output import configure
+from tests.faults.test_file_output import configure, output
 from tests.kafka import ops, seen
+from tests.proxy import Proxy
 from tests.servers import Server
 from tests.servers.server import free_port
 from tests.unit.outputs.test_file_output import ROWS, deliver, run
@@ -40,6 +41,10 @@ class Bucket:
         self.url = f"s3://archive/shop-{port}?region=us-east-1&scheme=http&endpoint_override=127.0.0.1:{port}"
         self.folder = RemotePath.parse(self.url)
         self._server: ThreadedMotoServer | None = None
+
+    def behind(self, port: int) -> RemotePath:
+        """The folder as it is reached by another port."""
+        return RemotePath.parse(self.url.replace(f"127.0.0.1:{self.port}", f"127.0.0.1:{port}"))
 
     def start(self) -> None:
         self._server = ThreadedMotoServer("127.0.0.1", self.port, verbose=False)
@@ -177,6 +182,59 @@ def test_a_store_that_is_away_is_waited_for_and_nothing_is_lost(bucket: Bucket) 
     bucket.start()
     run(output, 1, memory, stop=5 * ROWS)
     assert bucket.numbers() == list(range(5 * ROWS))
+
+
+@pytest.fixture
+def proxy(bucket: Bucket) -> Iterator[Proxy]:
+    """What can make the bucket's server silent."""
+    with Proxy(("127.0.0.1", bucket.port)) as found:
+        yield found
+
+
+def test_a_store_that_is_silent_fails_each_call_in_time_and_nothing_is_lost(bucket: Bucket, proxy: Proxy) -> None:
+    folder = bucket.behind(proxy.port)
+    owner = target(bucket, folder=folder)
+    memory = run(owner, 1, stop=ROWS)
+    proxy.stall()
+    for call in (lambda: deliver(owner, ROWS), lambda: target(bucket, folder=folder).open(memory, "", 1)):
+        begun = time.monotonic()
+        with pytest.raises(DeliveryError, match=r"s3://archive/shop-\d+ cannot be written: .*Timeout was reached"):
+            call()
+        assert time.monotonic() - begun < 15  # 10, and what a busy machine adds
+    proxy.cut()
+    proxy.resume()
+    run(target(bucket, folder=folder), 1, memory, stop=5 * ROWS)
+    assert bucket.numbers() == list(range(5 * ROWS))
+
+
+@pytest.mark.extended
+def test_status_names_a_store_that_is_silent_and_a_server_ends_meanwhile(
+    bucket: Bucket, proxy: Proxy, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    schema, sluice = database(mariadb118), Sluice(tmp_path)
+    configure(sluice, bucket.behind(proxy.port).url, mariadb118, schema, sluice__output__copy__fileSeconds=1)
+    load = Load(mariadb118, schema)
+
+    def lines() -> list[bytes]:
+        return b"".join((bucket.folder / it.file).read_bytes() for it in read_indexes(bucket.folder)).splitlines()
+
+    with sluice.reading():
+        with load:
+            for end in (lambda: None, sluice.stop, sluice.kill):
+                goal = load.committed + 40
+                eventually(lambda: load.committed > goal and lines(), lambda: output(sluice))  # noqa: B023
+                proxy.stall()
+                eventually(lambda: "Timeout was reached" in output(sluice)["error"], lambda: output(sluice), 40)
+                assert output(sluice)["state"] == "retrying"
+                end()
+                proxy.cut()
+                proxy.resume()
+                if sluice.process.poll() is not None:
+                    sluice.start()
+            load.finish(stop=True)
+        eventually(lambda: any(b'"finished"' in it and b'"INSERT"' in it for it in lines()), "the end in a file", 60)
+        assert output(sluice)["state"] == "running"
+    assert load.check(seen(ops(lines()))) == load.changes()
 
 
 def test_a_source_and_a_replay_read_what_an_output_has_written(bucket: Bucket, tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from ...instance.pump.log import PumpLog
 from ..network import address_text
 from ..waiting import STOP_SECONDS, Stopping
 from .config import PumpConfig
-from .log import PumpLog
 from .pump import Pump
 
 FRAME = 64

@@ -1,15 +1,19 @@
 """The calls of a pump, over its log. Texts and codes of the answers are those of TiDB's own pump."""
 
 import asyncio
+import contextlib
 import logging
 from typing import Any, NamedTuple, NoReturn
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError as MessageError
 
+from ...instance.pump.log import PumpLog, RefusedWriteError
+from ...instance.pump.reader import CollectedError
+from ...protocol.errors import DecodeError
 from ...protocol.tidb.pump_pb2 import Entity, Meta, Pos, PullBinlogReq, PullBinlogResp, WriteBinlogReq, WriteBinlogResp
-from .log import CollectedError, PumpLog, RefusedWriteError
+from ...store.log.errors import LogError
 
 TOGETHER = 2 << 30
 """Bytes of messages that wait until they are stored."""
@@ -76,7 +80,7 @@ class Pump:
         try:
             async with asyncio.timeout(ARRIVAL):
                 message = _message(await context.read())
-        except DecodeError:
+        except MessageError:
             await _abort(context, grpc.StatusCode.INTERNAL, "the request is no WriteBinlogReq")
         except TimeoutError:
             await _abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, f"no message came in {ARRIVAL:g} s")
@@ -113,7 +117,7 @@ class Pump:
         """Send transactions for as long as the caller takes them; what it does not take yet is not read."""
         try:
             request = PullBinlogReq.FromString(data)
-        except DecodeError:
+        except MessageError:
             await _abort(context, grpc.StatusCode.INTERNAL, "the request is no PullBinlogReq")
         await self._admit(context, request.clusterID)
         if self._ended.is_set():
@@ -123,11 +127,15 @@ class Pump:
         task = asyncio.current_task()
         self._streams.add(task)
         try:
-            async for it in self._log.read(request.startFrom.offset):
-                meta = Meta(startTs=it.start_ts, commitTs=it.commit_ts)
-                await context.write(PullBinlogResp(entity=Entity(pos=Pos(), payload=it.payload, meta=meta)))
+            async with contextlib.aclosing(self._log.read(request.startFrom.offset)) as found:
+                async for it in found:
+                    meta = Meta(startTs=it.start_ts, commitTs=it.commit_ts)
+                    await context.write(PullBinlogResp(entity=Entity(pos=Pos(), payload=it.payload, meta=meta)))
         except CollectedError as error:
             await _abort(context, grpc.StatusCode.OUT_OF_RANGE, str(error))
+        except (LogError, OSError) as error:
+            logger.error("%s: the stream ends: %s", context.peer(), error)  # noqa: TRY400
+            await _abort(context, grpc.StatusCode.INTERNAL, str(error))
         except grpc.aio.BaseError:  # of a write: there is nobody any more who reads
             logger.info("%s: the stream was broken off", context.peer())
         except asyncio.CancelledError:

@@ -1,96 +1,51 @@
-"""A pump that is served from a file, and its callers."""
+"""A pump that is served, and its callers."""
 
-import asyncio
-import bisect
 import contextlib
-import os
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from sluice.instance.pump.files import scan
+from sluice.instance.pump.log import FILE_SIZE, PumpLog
+from sluice.instance.pump.reader import WholeBinlog
 from sluice.protocol.tidb.binlog_pb2 import Binlog, Commit, Prewrite, Rollback
 from sluice.protocol.tidb.pump_pb2 import Pos, PullBinlogReq, PullBinlogResp, WriteBinlogReq, WriteBinlogResp
 from sluice.server.grpc.config import PumpConfig
 from sluice.server.grpc.listen import listening
-from sluice.server.grpc.log import CollectedError, RefusedWriteError, Transaction
 from sluice.server.waiting import Stopping
 
 CLUSTER = 7710450902931609661
 """Of the captured messages."""
 
 
-@dataclass
-class FileLog:
-    """The simplest log: a file that is synced for each message, whose transactions are in memory too."""
+class WatchedLog(PumpLog):
+    """The log of a pump, whose disk can be made to wait."""
 
-    file: Path
-    collected: int = 0
-    """What committed until then is not kept."""
-    refusal: str = ""
-    """Why nothing is stored; empty: it is."""
-    given: int = 0
-    """Transactions that were read."""
-    disk: asyncio.Event = field(default_factory=asyncio.Event)
-    """Whether the disk works; else writes wait."""
-
-    def __post_init__(self) -> None:
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        folder.mkdir(exist_ok=True)
+        super().__init__(folder, CLUSTER, **settings)
+        self.given = 0  # transactions that were read
+        self.disk = threading.Event()  # whether the disk works; else writes wait
         self.disk.set()
-        self._open: dict[int, Binlog] = {}
-        self._transactions: list[Transaction] = []
-        self._more = asyncio.Condition()
 
-    async def append(self, payload: bytes) -> None:
-        binlog = Binlog.FromString(payload)
-        if self.refusal:
-            raise RefusedWriteError(self.refusal)
-        await self.disk.wait()
-        await asyncio.to_thread(self._store, payload)
-        if binlog.tp == Prewrite:
-            self._open[binlog.start_ts] = binlog
-            return
-        begun = self._open.pop(binlog.start_ts, None)
-        if binlog.tp == Commit and begun is not None:
-            begun.tp, begun.commit_ts = Commit, binlog.commit_ts
-            await self.give(begun)
+    async def read(self, after: int) -> AsyncGenerator[WholeBinlog]:
+        async with contextlib.aclosing(super().read(after)) as found:
+            async for it in found:
+                self.given += 1
+                yield it
 
-    async def give(self, binlog: Binlog) -> None:
-        """Have a transaction, or a heartbeat."""
-        item = Transaction(binlog.start_ts, binlog.commit_ts, binlog.SerializeToString())
-        bisect.insort(self._transactions, item, key=lambda it: it.commit_ts)
-        async with self._more:
-            self._more.notify_all()
-
-    async def read(self, after: int) -> AsyncIterator[Transaction]:
-        if after < self.collected:
-            raise CollectedError(f"what committed until {self.collected} is not kept any more")
-        while True:
-            at = bisect.bisect_right(self._transactions, after, key=lambda it: it.commit_ts)
-            if at == len(self._transactions):
-                async with self._more:
-                    await self._more.wait()
-                continue
-            self.given += 1
-            after = self._transactions[at].commit_ts
-            yield self._transactions[at]
-
-    def _store(self, payload: bytes) -> None:
-        with self.file.open("ab") as file:
-            file.write(len(payload).to_bytes(8) + payload)
-            file.flush()
-            os.fsync(file.fileno())
+    def _write(self, pieces: Sequence[bytes]) -> str:
+        self.disk.wait()
+        return super()._write(pieces)
 
     def stored(self) -> list[bytes]:
         """Return the messages on disk."""
-        data, found = self.file.read_bytes() if self.file.exists() else b"", []
-        while data:
-            size = int.from_bytes(data[:8])
-            found.append(data[8 : 8 + size])
-            data = data[8 + size :]
-        return found
+        return [payload for it in self._segments for _, payload in scan(it, it.place, it.path.stat().st_size)]
 
 
 @dataclass
@@ -118,19 +73,36 @@ class Caller:
 class Served:
     """A pump that serves."""
 
-    log: FileLog
+    log: WatchedLog
     address: str
     stopping: Stopping
     caller: Caller
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: Path, **settings: Any) -> AsyncIterator[Served]:
+async def serving(
+    folder: Path, *, stop_at: int = 0, file_size: int = FILE_SIZE, **settings: Any
+) -> AsyncIterator[Served]:
     """Serve a pump at a free port, and connect to it."""
     config = PumpConfig(**{"host": "127.0.0.1", "port": 0, "cluster_id": CLUSTER, **settings})
-    log, stopping = FileLog(folder / "log"), Stopping()
-    async with listening(config, log, stopping) as address, calling(address) as caller:
+    stopping = Stopping()
+    async with (
+        opened(folder, stop_at=stop_at, file_size=file_size) as log,
+        listening(config, log, stopping) as address,
+        calling(address) as caller,
+    ):
         yield Served(log, address, stopping, caller)
+
+
+@contextlib.asynccontextmanager
+async def opened(folder: Path, **settings: Any) -> AsyncIterator[WatchedLog]:
+    """Open a log in a folder."""
+    log = WatchedLog(folder / "log", **settings)
+    try:
+        yield log
+    finally:
+        log.disk.set()
+        await log.close()
 
 
 @contextlib.asynccontextmanager
@@ -156,8 +128,8 @@ def commit(start_ts: int, commit_ts: int) -> bytes:
     return Binlog(tp=Commit, start_ts=start_ts, commit_ts=commit_ts, prewrite_key=b"key").SerializeToString()
 
 
-def heartbeat(ts: int) -> Binlog:
-    return Binlog(tp=Rollback, start_ts=ts, commit_ts=ts, ddl_job_id=0, ddl_schema_state=0)
+def heartbeat(ts: int) -> bytes:
+    return Binlog(tp=Rollback, start_ts=ts, commit_ts=ts, ddl_job_id=0, ddl_schema_state=0).SerializeToString()
 
 
 async def committed(caller: Caller, *commits: int, value: bytes = b"rows") -> None:

@@ -22,7 +22,7 @@ from sluice.server.grpc.config import PumpConfig
 from sluice.server.grpc.listen import listening
 from sluice.server.waiting import Stopping
 from tests import certificates
-from tests.integration.grpc.served import CLUSTER, FileLog, calling, prewrite, refused, serving
+from tests.integration.grpc.served import CLUSTER, calling, opened, prewrite, refused, serving
 
 
 class Authority:
@@ -147,7 +147,7 @@ async def test_a_port_that_is_taken_is_named_with_its_keys(tmp_path: Path) -> No
 
 
 async def _opened(config: PumpConfig, folder: Path) -> str:
-    async with listening(config, FileLog(folder / "log"), Stopping()) as address:
+    async with opened(folder) as log, listening(config, log, Stopping()) as address:
         return address
 
 

@@ -61,9 +61,11 @@ async def test_a_probe_is_answered_and_stores_nothing(pump: Served) -> None:
     assert pump.log.stored() == []
 
 
-async def test_what_the_log_refuses_is_answered_with_its_reason(pump: Served) -> None:
-    pump.log.refusal = "9 GiB are free, and sluice.pump.stopWriteAt is 10 GiB"
-    assert (await pump.caller.write(prewrite(1))).errmsg == pump.log.refusal
+async def test_what_the_log_refuses_is_answered_with_its_reason(tmp_path: Path) -> None:
+    async with serving(tmp_path, stop_at=1 << 60) as pump:
+        answer = (await pump.caller.write(prewrite(1))).errmsg
+        assert answer.endswith(f"and sluice.pump.stopWriteAt is {1 << 60}")
+        assert pump.log.stored() == []
 
 
 async def test_calls_for_another_cluster_are_refused_as_a_pump_of_tidb_does(pump: Served) -> None:
@@ -88,7 +90,7 @@ async def test_a_stream_begins_after_a_commit_and_follows(pump: Served) -> None:
 
 async def test_a_transaction_has_its_times_beside_it_and_a_heartbeat_too(pump: Served) -> None:
     await committed(pump.caller, 10)
-    await pump.log.give(heartbeat(20))
+    await pump.log.append(heartbeat(20))
     stream = pump.caller.pull()
     first, second = (await stream.read()).entity, (await stream.read()).entity
     assert (first.meta.startTs, first.meta.commitTs) == (9, 10)
@@ -104,12 +106,15 @@ async def test_a_stream_from_the_future_is_silent(pump: Served) -> None:
         await asyncio.wait_for(stream.read(), 0.3)
 
 
-async def test_what_is_not_kept_any_more_is_out_of_range(pump: Served) -> None:
-    pump.log.collected = 50
-    assert await refused(pump.caller.pull(after=10)) == (
-        grpc.StatusCode.OUT_OF_RANGE,
-        "what committed until 50 is not kept any more",
-    )
+async def test_what_is_not_kept_any_more_is_out_of_range(tmp_path: Path) -> None:
+    async with serving(tmp_path, file_size=1) as pump:
+        await committed(pump.caller, 10, 60)
+        await pump.log.collect(50)
+        assert await refused(pump.caller.pull(after=9)) == (
+            grpc.StatusCode.OUT_OF_RANGE,
+            "what committed until 10 is not kept any more",
+        )
+        assert await commits(pump.caller.pull(after=10), 1) == [60]
 
 
 async def test_streams_end_when_the_stop_is_announced_and_writes_are_answered(pump: Served) -> None:

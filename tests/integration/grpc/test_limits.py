@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from sluice.protocol.tidb.binlog_pb2 import Binlog, Commit
+from sluice.protocol.tidb.binlog_pb2 import Binlog
 from sluice.server.grpc import pump as calls
 from tests.integration.grpc.served import calling, committed, prewrite, refused, serving
 
@@ -50,8 +50,7 @@ async def test_messages_that_wait_for_the_disk_are_bounded_together(
 async def test_a_slow_stream_holds_neither_memory_nor_anybody_else(tmp_path: Path) -> None:
     count = 200
     async with serving(tmp_path) as pump:
-        for ts in range(1, count + 1):
-            await pump.log.give(Binlog(tp=Commit, start_ts=ts, commit_ts=ts, prewrite_value=bytes(MEGABYTE // 4)))
+        await committed(pump.caller, *range(2, 2 * count + 1, 2), value=bytes(MEGABYTE // 4))
         async with calling(pump.address) as slow:
             stream = slow.pull()
             await stream.read()
@@ -64,21 +63,21 @@ async def test_a_slow_stream_holds_neither_memory_nor_anybody_else(tmp_path: Pat
             last = 0
             for _ in range(count):
                 last = Binlog.FromString((await quick.read()).entity.payload).commit_ts
-            assert last == count
+            assert last == 2 * count
             assert pump.log.given == before + count
 
 
 async def test_a_stream_whose_reader_has_gone_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "STREAMS", 1)
-    async with serving(tmp_path) as pump:
-        await committed(pump.caller, 10)
+    async with serving(tmp_path, file_size=1) as pump:
+        await committed(pump.caller, 10, 60)
         async with calling(pump.address) as gone:
             await gone.pull().read()
             code, text = await refused(pump.caller.pull())
             assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
             assert text == "1 streams are open, the most there may"
 
-        pump.log.collected = 50  # so that a stream ends which is opened
+        await pump.log.collect(50)  # so that a stream ends which is opened
         async with asyncio.timeout(30):
             while (code := (await refused(pump.caller.pull()))[0]) == grpc.StatusCode.RESOURCE_EXHAUSTED:
                 pass

@@ -333,3 +333,41 @@ async def test_what_there_is_no_room_for_is_refused_and_leaves_nothing(tmp_path:
         assert log._segments[-1].path.stat().st_size == size
         await log.append(prewrite(20, 1000))
         assert stored(log)[-1] == prewrite(20, 1000)
+
+
+async def test_after_a_failed_sync_nothing_is_taken_until_the_log_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as log:
+        await log.append(prewrite(1))
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "fdatasync", _fail)
+            with pytest.raises(RefusedWriteError, match="until it is started anew"):
+                await log.append(commit(1, 2))
+        with pytest.raises(RefusedWriteError, match="until it is started anew"):
+            await log.append(commit(1, 2))
+        assert "the disk is broken" in log.status.failure
+        assert (read(log), log.status.released) == ([], 0), "what may not be on the disk is not given"
+    async with opened(tmp_path) as log:
+        await log.append(commit(1, 2))
+        assert commits(read(log)) == [2]
+
+
+def _fail(_fd: int) -> None:
+    raise OSError("the disk is broken")
+
+
+async def test_what_an_index_has_no_room_for_comes_when_it_has(tmp_path: Path) -> None:
+    async with opened(tmp_path, file_size=SMALL) as log:
+        store(log, transactions(10, 20))
+        assert log._fds is not None
+        fds = log._fds
+        log._fds = fds[0], os.open(log._segments[-1].index, os.O_RDONLY)
+        store(log, transactions(*range(30, 300, 10)))
+        assert commits(read(log)) == [10, 20]
+        assert log.status.files == 1, "a file is left when its index is whole"
+        os.close(log._fds[1])
+        log._fds = fds
+        store(log, transactions(*range(300, 400, 10)))
+        assert commits(read(log)) == list(range(10, 400, 10))
+        assert log.status.files > 1

@@ -28,6 +28,7 @@ from ....protocol.errors import (
     SluiceError,
     SourceChangedError,
     SourceError,
+    StaleSessionError,
     UnknownTableError,
 )
 from ....protocol.position import Position
@@ -74,7 +75,7 @@ class Feeder(Client):
         ca = None if config.ca == Path() else config.ca
         token = config.token.get_secret_value() or None
         self.config = config
-        self._client_id = client_id
+        self.client_id = client_id
         self._given = ""  # the place after the last batch, where the next one begins if nobody moves the client
         self._own: set[tuple[str, int]] = set()  # the jumps by hand until it began, and that of its own beginning
         super().__init__(config.url, config.feeder, client_id, token=token, ca=ca, timeout=retry or LAST, retry=retry)
@@ -104,7 +105,7 @@ class Feeder(Client):
             for it in self.moves():
                 if it["reason"] in BY_HAND and _name(it) not in self._own:
                     raise SourceError(
-                        f"client {self._client_id} of {self.config.place} was moved by {it['who']} over {it['text']}."
+                        f"client {self.client_id} of {self.config.place} was moved by {it['who']} over {it['text']}."
                         f" It goes back to where {self.config.destination} was, so that nothing is lost. Let nobody"
                         " else use that client. To leave changes out, seek the clients of this destination"
                     )
@@ -245,7 +246,14 @@ class ProcessParser(FrameParser):
         with (borrowed if self._stop_at is not None else owned)(config) as self._client:
             self._batches.clear()
             self._pool.drop()
-            self._read_client(self._client)
+            try:
+                self._read_client(self._client)
+            except (NotSubscribedError, StaleSessionError) as error:
+                raise SourceError(
+                    f"client {self._client.client_id} of {config.place} was taken over or unsubscribed: if another"
+                    " server reads by it, too, give each numbers of its own (sluice.instance.process.clientId)."
+                    f" {config.destination} resumes where it was"
+                ) from error
 
     def _read_client(self, client: Feeder) -> None:
         start = self._find_start(client)

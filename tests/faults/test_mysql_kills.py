@@ -1,7 +1,12 @@
 """An output to MySQL under faults of each side: whatever is killed, `sluice compare` finds both sides equal."""
 
+import contextlib
 import random
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pymysql
 import pytest
@@ -9,8 +14,9 @@ import pytest
 from tests.conftest import Database
 from tests.faults.harness import Load, Sluice
 from tests.faults.test_compare import compare
-from tests.faults.test_mysql_output import configure, copy_of, output_of
-from tests.servers import Server
+from tests.faults.test_file_output import owners
+from tests.faults.test_mysql_output import TABLES, configure, copy_of, output_of, wait_equal
+from tests.servers import Server, ZooKeeper, freeze
 from tests.waiting import eventually
 
 SOAK = [pytest.mark.soak, pytest.mark.timeout(7200)]
@@ -118,6 +124,91 @@ def test_sluice_is_killed(
 
     server: Server = request.getfixturevalue(target)
     assert SEEDED in keep_equal(sluice, mariadb118, server, database(mariadb118), kill, 50)
+
+
+@pytest.mark.parametrize("freezes", [pytest.param(2, marks=pytest.mark.extended), pytest.param(50, marks=SOAK)])
+def test_of_two_owners_one_applies_each_change_once_whoever_is_frozen(
+    tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, mysql97: Server, database: Database, freezes: int
+) -> None:
+    schema = database(mariadb118)
+    load, chance = Load(mariadb118, schema), random.Random(11)
+    servers = [Sluice(tmp_path / name) for name in "ab"]
+    with copy_of(mariadb118, mysql97, schema), contextlib.ExitStack() as stack:
+        for server in servers:
+            server.settings = {"canal__zkServers": own_zookeeper.hosts, "sluice__ha__sessionTimeout": 2}
+            configure(server, mariadb118, mysql97, schema)
+            stack.enter_context(server)
+        eventually(lambda: owners(servers), "an owner")
+        with load:
+            for _ in range(freezes):
+                goal = load.committed + chance.randrange(10, 60)
+                eventually(lambda: load.committed > goal)  # noqa: B023
+                (owner,) = owners(servers)
+                (other,) = (it for it in servers if it is not owner)
+                freeze(owner.process.pid)
+                eventually(lambda: owners([other]), "another owner", 60)  # noqa: B023
+                owner.process.send_signal(signal.SIGCONT)
+                eventually(lambda: len(owners(servers)) == 1, "one owner", 60)
+            load.finish(stop=True)
+        (owner,) = owners(servers)
+        wait_equal(owner, mariadb118, mysql97, schema, *TABLES)
+        assert owner.process.poll() is None
+
+
+class Meddler(threading.Thread):
+    """Locks two rows of a target again and again, in the order that is not that of the source's transactions."""
+
+    def __init__(self, target: Server, schema: str) -> None:
+        super().__init__(daemon=True)
+        self._target, self._schema = target, schema
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        while not self._stopping.is_set():
+            with (
+                contextlib.suppress(pymysql.err.OperationalError),  # it may be the victim
+                self._target.connect(database=self._schema, autocommit=False) as connection,
+                connection.cursor() as cursor,
+            ):
+                for number in (2, 1):
+                    cursor.execute(f"SELECT * FROM locked WHERE id = {number} FOR UPDATE")
+                    self._stopping.wait(0.02)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join(60)
+
+
+@pytest.mark.parametrize("wanted", [pytest.param(2, marks=pytest.mark.extended), pytest.param(100, marks=SOAK)])
+def test_deadlocks_that_another_session_provokes_change_nothing(
+    sluice: Sluice, mysql97: Server, mariadb118: Server, database: Database, wanted: int
+) -> None:
+    schema = database(mysql97, "latin1")
+    mysql97.query("CREATE TABLE locked (id INT PRIMARY KEY, v INT)", database=schema)
+    mysql97.query("INSERT INTO locked VALUES (1, 0), (2, 0)", database=schema)
+    mysql97.query("CREATE TABLE keyless (n INT)", database=schema)
+
+    def deadlocks() -> int:
+        return int(mariadb118.query("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")[0][1])
+
+    with copy_of(mysql97, mariadb118, schema):
+        configure(sluice, mysql97, mariadb118, schema)
+        before, number = deadlocks(), 0
+        meddler = Meddler(mariadb118, schema)
+        with sluice.reading(), mysql97.connect(database=schema, autocommit=False) as writer:
+            meddler.start()
+            end = time.monotonic() + 30 * wanted
+            while deadlocks() < before + wanted and time.monotonic() < end:
+                number += 1
+                for row in (1, 2):
+                    writer.cursor().execute(f"UPDATE locked SET v = {number} WHERE id = {row}")
+                    writer.cursor().execute(f"INSERT INTO keyless VALUES ({number})")
+                writer.commit()
+                time.sleep(0.01)
+            meddler.stop()
+            assert deadlocks() >= before + wanted
+            wait_equal(sluice, mysql97, mariadb118, schema, "locked", "keyless")
+            assert output_of(sluice)["state"] == "running"
 
 
 @pytest.mark.extended

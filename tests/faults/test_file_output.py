@@ -1,7 +1,6 @@
 """Changes reach files, each of them once and in order, while servers die and disks are full."""
 
 import contextlib
-import json
 import random
 import re
 import resource
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from sluice.store.archive import read_indexes
 from tests.conftest import Database
 from tests.faults.harness import Load, Sluice
 from tests.kafka import ops, seen
@@ -36,8 +36,7 @@ def lines(folder: Path) -> list[bytes]:
     """Wait for the end of the load in a whole file; return the lines of all files."""
 
     def read() -> list[bytes]:
-        indexes = [json.loads(it.read_text()) for it in sorted(folder.glob("*.index"))]
-        return [line for it in indexes for line in (folder / it["file"]).read_bytes().splitlines()]
+        return [line for it in read_indexes(folder) for line in (folder / it.file).read_bytes().splitlines()]
 
     eventually(lambda: any(b'"finished"' in line and b'"INSERT"' in line for line in read()), "the end in a file")
     return read()

@@ -98,7 +98,7 @@ def test_every_compiled_module_is_there_with_its_types(wheel: Path) -> None:
 
 
 def test_it_runs_without_the_tree(wheel: Path, environment: Path, tmp_path: Path) -> None:
-    install(f"{wheel}[aio,arrow,kafka,verify,zookeeper]", environment)
+    install(f"{wheel}[aio,arrow,tidb,verify,zookeeper]", environment)
     code = """
 import importlib, pkgutil, sluice
 for module in pkgutil.walk_packages(sluice.__path__, "sluice."):

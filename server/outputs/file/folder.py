@@ -108,6 +108,7 @@ class Folder:
         self._compression = compression
         self._pause = pause
         self._epoch = 0
+        self._first = 0  # the number of the first file of this epoch
         self._record: Record | None = None
 
     @property
@@ -144,6 +145,7 @@ class Folder:
             part = self._take_over(record, kept.epoch)
         else:
             self._claim()
+        self._first = part.number
         self._keep(kept, part)
         for epoch in self._epochs() - {kept.epoch}:
             self._storage.remove(_place(epoch))
@@ -192,7 +194,9 @@ class Folder:
                 part.rows,
                 part.size,
             )
+            self._check_owner()
             self._storage.replace(f"{part.stem}{SUFFIX}", str(index))
+            self._remove_files_of_former_owners()
         self._keep(record.kept, PartFile(part.number + bool(part.size), self._epoch, form))
         if part.stem != self.part.stem:
             self._storage.remove(_part(part))
@@ -256,9 +260,13 @@ class Folder:
         for name in self._storage.names(STATE):
             if name.endswith((".part", ".tmp")) and not name.startswith(f"{own.stem}."):
                 self._storage.remove(f"{STATE}/{name}")
-        for name in self._storage.names():
+        self._remove_files_of_former_owners()
+
+    def _remove_files_of_former_owners(self) -> None:
+        """Remove files that this epoch replaces: one that was paused may have written them since."""
+        for name in sorted(self._storage.names(), key=lambda it: not it.endswith(SUFFIX)):
             match = _FILE.fullmatch(name)
-            if match and int(match[1]) >= own.number and int(match[2]) != self._epoch:
+            if match and int(match[1]) >= self._first and int(match[2]) < self._epoch:
                 self._storage.remove(name)
 
     def _newest(self) -> int:

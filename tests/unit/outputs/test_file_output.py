@@ -151,6 +151,51 @@ def test_what_a_paused_owner_still_writes_is_not_read(tmp_path: Path, monkeypatc
     assert numbers(tmp_path) == list(range(ALL))
 
 
+def test_an_owner_that_was_paused_behind_a_whole_file_makes_no_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former, owner = target(tmp_path), target(tmp_path)
+    former.open("", "", 1)
+    deliver(former, 0)
+    make_whole = former._folder._storage.make_whole
+
+    def pause_behind(*arguments: Any) -> None:
+        make_whole(*arguments)
+        run(owner, 2, stop=ROWS)
+
+    monkeypatch.setattr(former._folder._storage, "make_whole", pause_behind)
+    with pytest.raises(DeliveryError, match="was taken over in epoch 2"):
+        deliver(former, ROWS)
+    assert not list(whole(tmp_path))
+    owner.close()
+    run(target(tmp_path), 3)
+    assert numbers(tmp_path) == list(range(ALL))
+
+
+def test_an_index_of_a_paused_owner_is_removed_with_the_next_whole_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former, owner = target(tmp_path), target(tmp_path)
+    former.open("", "", 1)
+    deliver(former, 0)
+    replace = former._folder._storage.replace
+
+    def pause_before(name: str, text: str) -> None:
+        if name.endswith(".index"):
+            run(owner, 2, stop=ROWS)
+        replace(name, text)
+
+    monkeypatch.setattr(former._folder._storage, "replace", pause_before)
+    with contextlib.suppress(DeliveryError):
+        deliver(former, ROWS)
+    assert [it.name for it in tmp_path.glob("*.index")] == ["0000000001-1.index"]
+    deliver(owner, 2 * ROWS)
+    assert [it.name for it in tmp_path.glob("*.index")] == ["0000000001-2.index"]
+    owner.close()
+    run(target(tmp_path), 3)
+    assert numbers(tmp_path) == list(range(ALL))
+
+
 def test_a_moved_cursor_begins_a_new_file(tmp_path: Path) -> None:
     first = target(tmp_path)
     run(first, 1, stop=ROWS)

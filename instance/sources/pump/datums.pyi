@@ -1,0 +1,1 @@
+# Only compiled modules use it.

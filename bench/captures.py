@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def captured(name: str, workload: str, rows: int) -> Capture:
-    """Return the binlog of a source with a workload of so many row changes."""
+    """Return the binlog of a source with a workload of ``rows`` row changes."""
     cache = os.environ.get("SLUICE_CACHE") or f"{os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'}/sluice"
     folder = Path(cache, "bench", f"{name}-{workload}-{rows}")
     if not (folder / "facts.json").exists():

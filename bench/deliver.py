@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def estimate(arguments: argparse.Namespace, workloads: list[str], turns: int) -> float:
-    """Return about how many seconds it takes to write workloads, and to deliver each so many times."""
+    """Return about how many seconds it takes to write workloads, and to deliver each ``turns`` times."""
     seconds = 0.0
     for workload in workloads:
         rows = TIMES * (arguments.rows or ROWS[workload])
@@ -98,7 +98,7 @@ def by_way(
 ) -> Run:
     """Deliver to a client, in one of the ways of `bench.client`; ``more`` are lines of the configuration.
 
-    So many views of the destination have no clients.
+    ``views``: number of views of the destination, without clients.
     """
     task = {"way": way, "table": table and f"{SCHEMA}.{table}", "ends": written.ends[:2], "batch_size": batch_size}
     return serve([*lines_of(server, written), *more], task, written.rows // TIMES, views, database=server.pid)
@@ -107,7 +107,7 @@ def by_way(
 def serve(lines: Sequence[str], task: Mapping[str, Any], rows: int, views: int = 0, **pids: int) -> Run:
     """Start a server of one destination with these lines, and deliver rows of it to `bench.client`.
 
-    So many views of the destination have no clients.
+    ``views``: number of views of the destination, without clients.
     """
     others = {f"view{number}": [f"sluice.instance.route = {DESTINATION}"] for number in range(views)}
     with started({DESTINATION: lines, **others}, canal_port=free_port()) as sluice:

@@ -56,7 +56,7 @@ class Serving:
 
 
 def measure(count: int, versions: dict[str, str], *, routed: bool = False) -> dict[str, object]:
-    """Measure so many destinations beside a single one; the sources are one server that listens at many addresses.
+    """Measure ``count`` destinations beside a single one; the sources are one server that listens at many addresses.
 
     Its version is added. Where they are routed, they are views, of one destination for each source.
     """
@@ -107,7 +107,7 @@ def measure(count: int, versions: dict[str, str], *, routed: bool = False) -> di
 
 @contextlib.contextmanager
 def _serving(server: Server, addresses: list[str], count: int, *, routed: bool = False) -> Iterator[Serving]:
-    """Serve so many destinations, each of the addresses in turn, without history and outputs."""
+    """Serve ``count`` destinations, each of the addresses in turn, without history and outputs."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
         lines = {

@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def measure(name: str, kills: int, server: Server, zookeeper: ZooKeeper, progress: Progress) -> Case:
-    """Kill, or move, so often."""
+    """Kill, or move, ``kills`` times."""
     root = f"/{name}"  # each case has nodes of its own
     with nodes(zookeeper.hosts) as zk:
         zk.ensure_path(root)

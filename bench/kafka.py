@@ -342,7 +342,7 @@ def quiet_since(moments: list[Moment]) -> float:
 
 
 def moment_of(moments: list[Moment], records: int) -> Moment:
-    """Return the first moment at which so many records were there."""
+    """Return the first moment at which ``records`` records were there."""
     return moments[bisect_left(moments, records, key=lambda it: it.records)]
 
 

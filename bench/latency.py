@@ -38,11 +38,11 @@ GOALS = {"1000": {"p50_ms": 1, "p99_ms": 3}, "1000-poll": {"p50_ms": 1, "p99_ms"
 ONE = 1000
 """Commits a second that one connection writes."""
 LOAD = 400_000
-"""Rows of bulk that are loaded again and again, 200 MB of entries ..."""
+"""Rows of bulk that are loaded again and again: 200 MB of entries."""
 LOGGED = 4
-"""... and times as many that a log is read for, ..."""
+"""How many times more rows are loaded where a log is read."""
 READERS = 100
-"""... by so many clients."""
+"""Number of clients that read the log."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def put(task: dict[str, Any]) -> tuple[int, int]:
-    """Decode a stream so many times; return its rows and, with a log, the bytes of that."""
+    """Decode a stream ``times`` times; return its rows and, with a log, the bytes of the log."""
     capture = captured(task["source"], task["workload"], task["rows"])
     if task["way"] == "put":
         return _repeat(task, Stage("put", capture).take), 0

@@ -38,7 +38,7 @@ class Progress:
     """Says on the standard error what is measured, and how long it is going to take."""
 
     def __init__(self, bench: str, runs: int, seconds: float) -> None:
-        """Announce so many runs; `seconds` is what all of it takes on two quiet cores."""
+        """Announce the number of runs; ``seconds`` is how long they all take on two quiet cores."""
         self._bench, self._runs, self._done = bench, runs, 0
         self._begin = time.monotonic()
         say(f"{bench}: {runs} runs, about {duration(seconds)} on two quiet cores")

@@ -151,7 +151,7 @@ def paced(arguments: argparse.Namespace, name: str, versions: dict[str, str], pr
 
 
 def measure(arguments: argparse.Namespace, lines: Sequence[str], servers: Sequence[Server]) -> Beats:
-    """Commit at the pace, in turn on so many servers."""
+    """Commit at the pace, on each of ``servers`` in turn."""
     with started({DESTINATION: lines}) as sluice:
         task = {"url": sluice.url, "destination": DESTINATION, "filter": TABLE.replace(".", r"\."), "way": "stream"}
         return beat(arguments, PACE, task, servers, sluice)

@@ -65,7 +65,7 @@ def contender(server: Server, written: Written, group: str, count: int) -> Calla
 
 
 def to_many(server: Server, written: Written, destinations: int, subscribers: int) -> Run:
-    """Deliver the workload once to so many subscribers of each of so many destinations.
+    """Deliver the workload once to ``subscribers`` clients of each of ``destinations`` destinations.
 
     The clock runs from when all are subscribed until all have everything; the rows are those of all of them together.
     """

@@ -318,7 +318,7 @@ def serve(server: Server, file: str) -> Iterator[str]:
 
 
 def keep(url: str, rows: int) -> None:
-    """Subscribe a client that keeps everything in the ring, and wait until so many rows are there."""
+    """Subscribe a client that keeps everything in the ring, and wait until ``rows`` rows are there."""
     with Client(url, DESTINATION, 1) as client:
         client.subscribe()
         while client.status()["lag"]["rows"] < rows:
@@ -337,7 +337,7 @@ def describe(
 
 
 def perform(task: Mapping[str, Any], rows: int) -> dict[str, Any]:
-    """Run a contender to its end; it has to have had so many rows."""
+    """Run a contender to its end; it must have read ``rows`` rows."""
     with query(task) as process:
         printed, _ = process.communicate()
     result: dict[str, Any] = json.loads(printed)

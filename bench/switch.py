@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, object]:
-    """Measure each case so often, each time with two new servers."""
+    """Measure each case several times, each time with two new servers."""
     names = list(chosen(arguments))
     runs = len(names) * arguments.repeats
     progress = Progress("switch", runs, 15.0 * runs)

@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def make(folder: Path, count: int, start: Position) -> None:
-    """Write a history of so many tables."""
+    """Write a history of ``count`` tables."""
     catalog = Catalog()
     columns = tuple(Column(f"column_{number}", "varchar(255)", "utf8mb4") for number in range(COLUMNS))
     tables = {f"table_{number}": Table(columns, ("column_0",), "utf8mb4") for number in range(count)}

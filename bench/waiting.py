@@ -23,7 +23,7 @@ WRITTEN, READY = f"{SCHEMA}.written", f"{SCHEMA}.ready"
 """The table that is written, and one that all want: what they get of that shows that their streams are open."""
 COUNTS = (1, 100, 1000)
 CASES = (*(f"filtered-{count}" for count in COUNTS), *(f"alike-{count}" for count in COUNTS[1:]))
-"""So many clients that wait; the filters of `filtered` are all different, those of `alike` all the same."""
+"""Each ends with its number of waiting clients; `filtered`: all filters differ; `alike`: all are the same."""
 ANCHOR = f"filtered-{COUNTS[0]}"
 GOAL = 2
 """Times what a commit costs with one client, at most."""

@@ -88,7 +88,7 @@ def mark_end(server: Server) -> None:
 def write(
     server: Server, workload: str, rows: int, times: int = 1, after: Callable[[], object] = lambda: None
 ) -> Written:
-    """Write a workload of so many row changes, so many times, one after the other; call ``after`` after each.
+    """Write a workload of ``rows`` row changes ``times`` times, one after the other; call ``after`` after each.
 
     bulk: inserts of 1,000 rows; single: inserts of one row, each a transaction; update: one transaction that updates
     all rows; wide: inserts of 200 rows of 20 columns; mixed: transactions of an insert, an update on each of two tables
@@ -223,7 +223,7 @@ class _Writer:
         return self._next - keys
 
     def _insert(self, table: str, rows: int, of: int) -> None:
-        """Insert rows, so many a statement."""
+        """Insert rows, ``of`` of them in a statement."""
         tails = self._tails(table)
         for _ in range(rows // of):
             first = self._take(of)

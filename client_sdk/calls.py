@@ -28,7 +28,7 @@ T = TypeVar("T")
 FRAME = struct.Struct(">I")  # in a stream: the length of the Messages that follows
 HEARTBEAT = 10.0  # seconds after which the server sends an empty batch on an idle stream
 POLL = 1.0  # seconds that `batches` lets the server wait for a change: what closing the iterator may take
-LONGEST_QUERY = 2000  # characters; every server takes so many in a URL
+LONGEST_QUERY = 2000  # characters; every server takes a URL as long as this
 REREAD = 60.0  # seconds that the server may take to come to a range again
 
 

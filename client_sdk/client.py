@@ -350,7 +350,7 @@ def tls_context(ca: str | Path | None, *, verify: bool) -> ssl.SSLContext:
 
 
 def _is_readable(response: urllib3.BaseHTTPResponse, seconds: float) -> bool:
-    """Whether more of a response arrives in so many seconds, as far as its socket tells."""
+    """Whether more of a response arrives within ``seconds``, as far as its socket tells."""
     sock = response.connection.sock if isinstance(response.connection, HTTPConnection) else None
     if sock is None:
         return False

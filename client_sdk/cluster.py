@@ -119,7 +119,7 @@ class ClusterClient(TurnTaker, Client):
                 self._grace.start()
 
     def _leave_deposed(self, server: str) -> None:
-        """End the calls that were made before the news: those that came later do not wait so long by themselves."""
+        """End the calls that were made before the news: later ones do not wait as long."""
         if self._endpoint.active not in (None, server):
             self._http.leave(server)
 

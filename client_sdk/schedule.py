@@ -101,7 +101,7 @@ class Schedule(Generic[B, C]):
     def add(
         self, generation: int, batch: B, size: int, changes: Iterable[tuple[C, frozenset[Hashable] | None]]
     ) -> None:
-        """Add a batch of so many bytes, with the keys of each of its changes; None for a barrier."""
+        """Add a batch of ``size`` bytes, with the keys of each of its changes; None for a barrier."""
         self.renew(generation)
         if generation < self.generation:
             return

@@ -64,7 +64,7 @@ class Quarantine:
     """
 
     def __init__(self, path: Path, *, most: int = 0) -> None:
-        """List in the file `path`, which is made with the first item; keep at most so many bytes of events."""
+        """List in the file `path`, which is made with the first item; keep at most ``most`` bytes of events."""
         self._path = path
         self._most = most
         self._lines: list[str] = []

@@ -95,7 +95,7 @@ class _Allowance:
         self._deadline = time.monotonic() + self._all_seconds
 
     def take(self, size: int) -> None:
-        """Use so many bytes. Raises LimitError."""
+        """Use ``size`` bytes of the allowance. Raises LimitError."""
         self._bytes -= size
         if self._bytes < 0:
             raise LimitError(f"{self._what}_bytes", self._all_bytes)
@@ -305,7 +305,7 @@ class MysqlSession(pymysql.connections.Connection):
         return bytes(pieces)
 
     def _receive(self, size: int) -> bytes:
-        """Return some of so many bytes: those that are there, or else the first ones that come in time."""
+        """Return up to ``size`` bytes: those that are there, or else the first ones that come in time."""
         if time.monotonic() - self._waits_since > TOLERANCE:
             self._wait_at_most(self._read_timeout)
         received: bytes = self._rfile.read1(min(size, PIECE))  # type: ignore[union-attr]  # it is a BufferedReader

@@ -24,7 +24,7 @@ from .session import MysqlSession
 PIECE: Final = 8 << 20
 """Bytes of entries that are handed on at once."""
 EXACT: Final = 16
-"""Up to so many ranges are counted out, more are estimated where that is possible."""
+"""Maximum number of ranges that are counted out; more are estimated where that is possible."""
 
 # The texts of TIMESTAMP are in UTC; a slow reader is waited for.
 SETTINGS: Final = (
@@ -203,7 +203,7 @@ def _is_integer(table: SnapshotTable) -> bool:
 
 
 def _counted(session: MysqlSession, table: SnapshotTable, rows: int, after: Key | None) -> Iterator[Key]:
-    """Every so many rows: a walk along the index."""
+    """The key after every ``rows`` rows: a walk along the index."""
     while True:
         where = KeyRange(after).where(table)
         sql = f"SELECT {table.bounds} FROM {table.forced}{where}{table.order} LIMIT 1 OFFSET {rows - 1}"

@@ -165,7 +165,7 @@ class Topic:
         self._consumer.assign([TopicPartition(self.name, self.partition, offset)])
 
     def read(self, most: int, seconds: float) -> list[tuple[int, bytes]]:
-        """Return the next records, at most so many, with their offsets; none when none comes for so long.
+        """Return up to ``most`` next records, with their offsets; none when none comes within ``seconds``.
 
         Raises:
             PurgedError: the topic no longer has the place.
@@ -174,7 +174,7 @@ class Topic:
         found: list[tuple[int, bytes]] = []
         messages = self._consumer.consume(1, seconds)
         if most > 1:
-            messages += self._consumer.consume(most - 1, 0)  # which would wait for so many
+            messages += self._consumer.consume(most - 1, 0)  # with a time, it would wait for all of them
         values = list(map(Message.value, messages))
         kinds = set(map(type, map(Message.error, messages)))
         if kinds == {NoneType} and None not in values:  # as mostly: nothing is Python for each

@@ -50,7 +50,7 @@ def read_note(payload: bytes) -> tuple[str, str] | None:
 
 
 def read_frames(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    """Give the payloads of a whole file; ``read`` gives up to so many bytes, none at the end.
+    """Give the payloads of a whole file; ``read`` takes a maximum size, and returns no bytes at the end.
 
     Raises DecodeError, which names the offset, and what ``read`` raises.
     """
@@ -68,7 +68,7 @@ def read_frames(read: Callable[[int], bytes]) -> Iterator[bytes]:
 
 
 def _take(read: Callable[[int], bytes], size: int, offset: int, *, may_end: bool = False) -> bytes:
-    """Read so many bytes, or none at the end of the file where it may end."""
+    """Read ``size`` bytes, or none at the end of the file where it may end."""
     pieces: list[bytes] = []
     left = size
     while left:

@@ -31,9 +31,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs/plots/spark-lag.svg"
 TABLE = "shop.orders"
 PACE = 2000
-"""Rows a second that are written, ..."""
+"""Rows a second that are written."""
 ROWS = 20
-"""... so many in a transaction."""
+"""Rows in a transaction."""
 LIMIT = 8000
 """Rows of a micro-batch at most; one begins every second."""
 RUNS, STOPPED = 20, 20

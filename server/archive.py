@@ -103,7 +103,7 @@ class _Summing:
         self.sha256 = hashlib.sha256()
 
     def read(self, size: int = CHUNK, /) -> bytes:
-        """Return what comes next, at most so many bytes."""
+        """Return what comes next, at most ``size`` bytes."""
         data = self._file.read(size)
         self.sha256.update(data)
         self._tell(len(data))

@@ -26,7 +26,7 @@ ROOMY = 0.5
 MOST_SILENT = 10.0
 """Seconds for which a member of a group may bring nothing."""
 MOST_STUCK = 60.0
-"""Seconds that a full ring may stand still: a consumer may need so long for a batch."""
+"""Seconds for which a full ring may make no progress: a consumer may need them for a batch."""
 MOST_IDLE = 300.0
 """Seconds without a call of a client for which changes wait."""
 LOOK = 1.0

@@ -251,7 +251,7 @@ def _origin(index: Index) -> int:
 
 
 def batches(messages: Iterator[Message], rows: int, size: int, seconds: float) -> Iterator[list[Message]]:
-    """Join messages to what is applied at once: so many entries and bytes, or what came within a time."""
+    """Join messages to what is applied at once: up to ``rows`` entries and ``size`` bytes, within ``seconds``."""
     found: list[Message] = []
     count = total = 0
     begun = time.monotonic()

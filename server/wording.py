@@ -2,7 +2,7 @@
 
 
 def duration(seconds: float, digits: int = 0) -> str:
-    """Return a time in its two largest units: ``25 min 49 s``; below a minute with so many ``digits`` of a fraction."""
+    """Return a time in its two largest units: ``25 min 49 s``; below a minute with ``digits`` of a fraction."""
     if round(seconds, digits) < 60:
         return f"{seconds:.{digits}f} s"
     minutes, second = divmod(round(seconds), 60)

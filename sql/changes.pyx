@@ -67,7 +67,7 @@ cdef struct Failure:
 
 
 cdef const uint8_t *numbers_of(array, int width) except? NULL:
-    """Return the numbers of an array of integers of so many bytes."""
+    """Return the numbers of an array of integers of ``width`` bytes."""
     data = array.buffers()[1]
     cdef int64_t first = array.offset
     if data is None or data.size < (first + len(array)) * width:
@@ -76,7 +76,7 @@ cdef const uint8_t *numbers_of(array, int width) except? NULL:
 
 
 cdef int read_lists(array, int64_t size, Lists *out) except -1:
-    """Look at lists whose values are so many; checks the offsets."""
+    """Look at lists that have ``size`` values in all; checks the offsets."""
     valid, offsets = array.buffers()[:2]
     cdef int64_t i
     out.first = array.offset

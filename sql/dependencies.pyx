@@ -35,7 +35,7 @@ cdef extern from *:
 cdef struct Transaction:
     vector[uint64_t] keys
     vector[int64_t] waiting                        # those that wait for it
-    int64_t waits                                  # for so many
+    int64_t waits                                  # how many it waits for
     bint is_taken
     bint is_done
 
@@ -108,7 +108,7 @@ cdef class Dependencies:
         return number
 
     def take(self, int64_t most):
-        """Return transactions that can be applied now, at most so many, those first that came first."""
+        """Return up to ``most`` transactions that can be applied now, in the order in which they came."""
         cdef list found = []
         while <int64_t>len(found) < most and not self.ready.empty():
             found.append(self.ready.top())

@@ -128,7 +128,7 @@ class _Decompressing:
         self._plain = memoryview(b"")
 
     def read(self, size: int) -> bytes:
-        """Return up to so many bytes, none at the end. Raises ValueError."""
+        """Return up to ``size`` bytes; none at the end. Raises ValueError."""
         if not self._plain:
             self._compressed += self._read(_MOST - len(self._compressed))
             if not self._compressed:

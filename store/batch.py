@@ -95,7 +95,7 @@ class Part:
 
 
 def join_parts(pieces: list[Part], from_: str, to: str, parts: int) -> list[Part]:
-    """Join consecutive pieces of a range into at most so many parts of about equal bytes."""
+    """Join consecutive pieces of a range into at most ``parts`` parts of about equal bytes."""
     total = sum(piece.bytes for piece in pieces)
     joined: list[Part] = []
     begin = from_

@@ -46,12 +46,12 @@ class Mask:
             self._sure = end
 
     def match(self, start: int, count: int) -> bytes:
-        """Return which of so many tables from a number on pass, in any thread."""
+        """Return which of ``count`` tables from the number ``start`` on pass, in any thread."""
         keys = (self._ring.tables[number] for number in range(start, start + count))
         return bytes(self._tables(schema, table) for schema, table, *_ in keys)
 
     def due(self, most: int) -> "Due":
-        """Return which tables a thread is to match next, so many instructions at most, unless one table takes more."""
+        """Return which tables a thread is to match next, for at most ``most`` instructions, unless one takes more."""
         end, missing = self._ring.next, self.missing
         count = min(missing, max(1, most // self.size))
         return Due(self, len(self.allowed), count, end if count == missing else 0)
@@ -86,7 +86,7 @@ class Masks:
         """What may still be matched at once; without anybody who gives room again that is everything."""
         self.is_busy = False
         """A thread matches tables for some of them."""
-        self._matched = 0  # so many tables are matched for all of them
+        self._matched = 0  # number of tables that all of them have matched
         self._masks: WeakValueDictionary[Callable[[str, str], bool], Mask] = WeakValueDictionary()
 
     def __len__(self) -> int:
@@ -102,7 +102,7 @@ class Masks:
         return found
 
     def due(self, most: int, tables: int) -> list[Due]:
-        """Return what a thread is to match next, so many instructions at most, unless one table takes more.
+        """Return what a thread is to match next, for at most ``most`` instructions, unless one table takes more.
 
         ``tables`` is how many the ring has.
         """

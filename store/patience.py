@@ -117,7 +117,7 @@ class Turns:
     want. While others wait, the turn is over after `TURN`. Then the holder is given nothing more. It loses the reader
     as soon as it has confirmed what it was given, or after ``patience`` seconds. A reader has as long to move it on.
 
-    A reader, or a place in the queue, is kept for a silent client for the same patience, at least `IDLE`: so much time
+    A reader, or a place in the queue, is kept for a silent client for the same patience, at least `IDLE`: the time that
     may pass between two of its calls. Ranges count as heard while they are read, and are kept for `IDLE`.
     """
 

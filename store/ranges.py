@@ -145,7 +145,7 @@ class Ranges:
     def split(
         self, client_id: int, from_: Position, to: Position, parts: int, *, transactions: bool = True
     ) -> list[Part] | None:
-        """Cut a range into at most so many parts of about equal bytes; else as `read`."""
+        """Cut a range into at most ``parts`` parts of about equal bytes; else as `read`."""
         subscriber = self._clients.find(client_id)
         spans = subscriber.spans(from_, to)
         if spans is None:

@@ -92,7 +92,7 @@ class RemotePath:
             return file.read()
 
     def write(self, read: Callable[[int], bytes]) -> None:
-        """Write the file: what ``read`` gives, up to so many bytes at a time, and nothing at the end.
+        """Write the file from ``read``, which takes a maximum size, and returns no bytes at the end.
 
         If ``read`` raises, the file may have what came before. A store that is silent fails it within 10 s, or 30 s
         for more than 10 MiB.

@@ -42,7 +42,7 @@ class Look:
     """When all were looked at because time had passed."""
 
     def is_due(self, ring: Ring, subscribers: int) -> bool:
-        """Return whether it is time to look at all of so many."""
+        """Return whether it is time to look at all ``subscribers``."""
         return (
             not self.next
             or ring.waiting
@@ -55,7 +55,7 @@ class Look:
         self.next, self.bytes = ring.next, ring.put_bytes
 
     def take_review(self, now: float, subscribers: int) -> bool:
-        """Return whether all of so many are to be looked at, whatever was put, since it was long ago."""
+        """Return whether to look at all ``subscribers``, whatever was put, because the last time was long ago."""
         if now < self.reviewed + min(subscribers * REVIEW, LONGEST_REVIEW):
             return False
         self.reviewed = now

@@ -62,7 +62,7 @@ cdef class Staging:
     cdef Slot *finish(self, SegmentWriter writer) except NULL nogil
     cdef Slot *advance(self) except NULL nogil          # an ADVANCE slot, zeroed except for its kind
     cdef Slot *last(self) noexcept nogil                # the newest slot that is not yet put, or NULL
-    cdef int cut(self, Py_ssize_t count) except -1      # drops what was finished after so many slots
+    cdef int cut(self, Py_ssize_t count) except -1      # drops what was finished after the first `count`
     cpdef clear(self)                                   # drops what is not yet put
     cdef Slot *extend(self) except NULL nogil
 

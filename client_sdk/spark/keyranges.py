@@ -34,7 +34,7 @@ def read(
 ) -> Iterator[Piece]:
     """Read the rows of a range as `select`; when the connection is lost, go on after the last row handed on.
 
-    A table without a key cannot go on once rows were handed on. ``rate``: at most so many rows a second.
+    A table without a key cannot go on once rows were handed on. ``rate``: maximum number of rows a second.
 
     Raises:
         SourceError: the database refuses, or was not reached for `PATIENCE`.

@@ -204,7 +204,7 @@ def load(
 ) -> int:
     """Load a chunk, or what is left of it, and return how many rows that was; each piece is a transaction.
 
-    ``rate``: at most so many rows a second.
+    ``rate``: maximum number of rows a second.
 
     Raises:
         SourceError: the source cannot be read.

@@ -214,7 +214,7 @@ class RangePartition(InputPartition):
 
 
 def plan(client: Client, from_: str, to: str, tasks: int, size: int | None = None) -> list[RangePartition]:
-    """Cut a range for at most so many tasks: contiguous parts of about equal bytes, each in pieces that fit memory.
+    """Cut a range for at most ``tasks`` tasks: contiguous parts of about equal bytes, each in pieces that fit memory.
 
     ``size``: bytes of the range, at least about, where they are known.
     """

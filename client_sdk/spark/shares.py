@@ -31,7 +31,7 @@ ROW: Final = pa.schema([("share", pa.string())])
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one of so many tasks has to do with a micro-batch."""
+    """What one of several tasks has to do with a micro-batch."""
 
     task: int
     tasks: int
@@ -130,7 +130,7 @@ class ShareReader(StreamReader):
 
 
 def share(pieces: list[tuple[str, str]], rows: int, tasks: int) -> list[SharePartition]:
-    """Share a micro-batch of so many rows among tasks; the rows that stand for the shares are as many."""
+    """Share a micro-batch of ``rows`` rows among tasks; as many rows stand for the shares."""
     tasks = max(1, min(tasks, rows))
     return [
         SharePartition(Share(task, tasks, pieces), rows * (task + 1) // tasks - rows * task // tasks)

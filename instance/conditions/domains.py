@@ -45,7 +45,7 @@ _DATE: Final = re.compile(
 )
 _TIME: Final = re.compile(r"(-?)([0-9]{2,3}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?")
 _DIGITS: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-"""Bytes that a DECIMAL takes for so many digits."""
+"""Bytes that a DECIMAL takes, by the number of digits."""
 
 
 @dataclass(frozen=True, slots=True)

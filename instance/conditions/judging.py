@@ -29,7 +29,7 @@ class Judging:
         self._on_error = on_error
 
     def tend(self, rings: Iterable[Ring]) -> None:
-        """Have judged what is not judged yet: by each condition so many slots at a time; and new tables matched."""
+        """Have each condition judge its next slots, at most `MOST_SLOTS` at a time, and match new tables."""
         for ring in rings:
             ring.masks.room = AT_ONCE
             self._match(ring)

@@ -54,7 +54,7 @@ class Conditions:
     """The conditions of some tables, one for each."""
 
     def __init__(self, text: str, longest: int = MAX_TEXT) -> None:
-        """Read all of them; raises FilterError, also for more than so many characters."""
+        """Read all of them; raises FilterError, also for more than ``longest`` characters."""
         self._tests: dict[str, Test] = {}
         self.tables: dict[tuple[str, str], Test] = {}
         """Schema and name of each table, in the case that they are written in, and its condition."""

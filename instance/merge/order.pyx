@@ -95,7 +95,7 @@ cdef class Lane:
         return self.bound if self.staged.empty() else self.staged.front().key
 
     cdef void clear(self, size_t kept) noexcept:
-        """Drops what is staged after so many transactions."""
+        """Drops what is staged after the first ``kept`` transactions."""
         while self.staged.size() > kept:
             self.bytes -= self.staged.back().size
             self.staged.pop_back()

@@ -107,7 +107,7 @@ class Pairing:
 
     @property
     def is_full(self) -> bool:
-        """Whether so many records wait that none is to be taken before the first Prewrite has ended."""
+        """Whether the records that wait are too many to take another before the first Prewrite has ended."""
         return len(self._queue) >= WAITING
 
     @property

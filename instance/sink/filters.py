@@ -30,7 +30,7 @@ class Patterns:
     """One list of regular expressions. The empty list matches nothing."""
 
     def __init__(self, text: str, most: int | None = None) -> None:
-        """Compile `text`, to so many instructions at most.
+        """Compile ``text`` to at most ``most`` instructions.
 
         Raises FilterError if it is larger, and for an item that is invalid or can never match a table.
         """
@@ -86,7 +86,7 @@ class TableFilter:
     def __init__(
         self, include: str = "", exclude: str = "", main: "TableFilter | None" = None, most: int | None = None
     ) -> None:
-        """Compile both lists, the first to so many instructions at most; raises FilterError."""
+        """Compile both lists, the first to at most ``most`` instructions; raises FilterError."""
         self.include = Patterns(include, most)
         self.exclude = Patterns(exclude)
         self.size = self.include.matcher.size + self.exclude.matcher.size
@@ -123,7 +123,7 @@ class TableFilter:
         return Verdict(accepted=True, reason=f"the item {item} matches" if item else "the filter is empty: all pass")
 
     def narrow(self, text: str, most: int | None = None, *, is_whole: bool = False) -> "TableFilter":
-        """Compile a subscriber's filter, which only narrows this one, to so many instructions at most.
+        """Compile a subscriber's filter, which only narrows this one, to at most ``most`` instructions.
 
         ``is_whole``: what does not pass here does not pass it either, which is not asked otherwise. Raises FilterError
         if it is larger, or invalid, or certainly matches nothing that passes here.

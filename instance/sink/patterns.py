@@ -90,7 +90,7 @@ class Matcher:
     """Tells whether a name as a whole matches one of several items, whatever the case of its letters."""
 
     def __init__(self, items: Sequence[Item], most: int | None = None) -> None:
-        """Compile the items, to so many instructions at most; raises FilterError when they are too large."""
+        """Compile the items to at most ``most`` instructions; raises FilterError when they are too large."""
         memory = MAX_MEMORY if most is None else min(MAX_MEMORY, most * _MEMORY_OF_INSTRUCTION)
         alternatives = [alternative for item in items for alternative in item.alternatives]
         plain = [alternative.pattern for alternative in alternatives if not alternative.without]
@@ -160,7 +160,7 @@ def translate(text: str) -> Item:
 
 
 def _parts(patterns: Sequence[str]) -> list[list[str]]:
-    """Divide patterns among lists of so many characters, unless one has more."""
+    """Divide patterns among lists of at most `PART` characters; a longer pattern is alone in its list."""
     parts: list[list[str]] = [[]]
     size = 0
     for pattern in patterns:

@@ -353,7 +353,7 @@ cdef int put_row(Writer *out, Span row, int image) noexcept nogil:
 
 
 cdef int put_columns(Writer *out, Span row, int image, Py_ssize_t *place) noexcept nogil:
-    """The columns of an image, after so many; of a partial entry only those not marked yet, which are marked then."""
+    """Add the columns of an image after ``place`` others; of a partial entry those not marked yet, and mark them."""
     cdef Fields columns = fields_of(row)
     cdef Span message
     cdef Cell column

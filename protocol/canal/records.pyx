@@ -201,7 +201,7 @@ def java_hash(str text not None):
 
 
 def hash_partition(int32_t hash_, int32_t partitions):
-    """The partition, of so many, for what has this hash."""
+    """The partition, one of ``partitions``, for what has this hash."""
     return partition_of(hash_, partitions)
 
 
@@ -247,7 +247,7 @@ cdef int put_fields(
 
 
 cdef int put_length(Writer *out, uint8_t tag, size_t size) except -1 nogil:
-    """The beginning of a field with so many bytes."""
+    """The beginning of a field of ``size`` bytes."""
     done(reserve(out, 1 + VARINT_MAX))
     out.data[out.size] = tag
     out.size = put_varint(out.data + out.size + 1, size) - out.data
@@ -255,7 +255,7 @@ cdef int put_length(Writer *out, uint8_t tag, size_t size) except -1 nogil:
 
 
 cdef inline size_t framed(size_t size) noexcept nogil:
-    """Bytes of a field with so many, its tag of one byte and its length included."""
+    """Bytes of a field whose content has ``size``, with its tag of one byte and its length."""
     return 1 + varint_size(size) + size
 
 
@@ -964,7 +964,7 @@ cdef class RecordEncoder(Encoder):
         return last
 
     cdef size_t packet_size(self, size_t messages) noexcept nogil:
-        """Bytes of a packet with so many bytes of framed entries."""
+        """Bytes of a packet whose framed entries have ``messages`` bytes."""
         cdef size_t body = messages
         if self.is_whole:
             body += 1 + varint_size(<uint64_t>self.parts.batch_id)

@@ -319,7 +319,7 @@ cdef class RowEncoder:
         """Read what the server sent next. Rows that end in it count; anything after the result is an error.
 
         At the end `is_finished` becomes true; `error` is the server's error packet if that was the end. Raises
-        DecodeError when the bytes are not a result of so many columns.
+        DecodeError when the bytes are not a result with the expected columns.
         """
         cdef Py_buffer view
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)

@@ -185,7 +185,7 @@ cdef class Transactions:
         return self.ended[number].end
 
     def groups(self, int64_t most):
-        """Divide them into groups of at most so many bytes, unless one alone has more.
+        """Divide them into groups of at most ``most`` bytes, unless one alone has more.
 
         For each group the number behind its last transaction, whether its entries begin with a transaction, and whether
         all are marked, or none is. What is the end of a transaction is a group by itself.

@@ -294,7 +294,7 @@ def _read_keys(str text):
 
 
 cdef inline size_t framed(size_t size) noexcept nogil:
-    """Bytes of a field with so many, its tag of one byte and its length included."""
+    """Bytes of a field whose content has ``size``, with its tag of one byte and its length."""
     return 1 + varint_size(size) + size
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...store.cursor import StoredClient
 
 RECENT = timedelta(days=1)
-"""For so long it is an error that somebody else has called the client of an output."""
+"""How long a call that somebody else made as the client of an output is an error."""
 
 
 def add_commands(commands: Any) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 from ..wording import counted, duration
 
 WHOLE = 3
-"""So many destinations are shown with all that is known of them; of more, each has a line."""
+"""Maximum number of destinations that are shown in full; if there are more, each has one line."""
 ERROR = "error"
 """The severity of a condition in which changes are not delivered, or will be lost (`sluice.server.conditions`)."""
 

@@ -39,7 +39,7 @@ def edge(kind: "EntryType.ValueType") -> Entry:
 
 
 def batch(first: int, count: int, size: int = 0) -> Batch:
-    """Return a batch of so many rows, each in an entry of its own, with numbers from ``first`` on."""
+    """Return a batch of ``count`` rows, each in an entry of its own, with numbers from ``first`` on."""
     data = framed(entry(number, size) for number in range(first, first + count))
     return Batch(
         batch_id=first + 1,

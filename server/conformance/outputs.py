@@ -221,7 +221,7 @@ class _Trial:
         self._sent = self._acked
 
     def _send(self, target: PluginTarget, *counts: int, size: int = 0) -> None:
-        """Send batches of so many rows, and ack them."""
+        """Send batches with these counts of rows, and ack them."""
         first, prepared = self._sent, []
         for count in counts:
             prepared.append(target.prepare(batch(first, count, size)))
@@ -249,7 +249,7 @@ class _Trial:
         raise BrokenError("; ".join(parts) or "rows are not in their order")
 
     def _live_and_die(self, batches: int, later: float) -> None:
-        """Send in another process that is killed after so many batches, in the midst of another one."""
+        """Send in another process that is killed after ``batches`` batches, in the middle of the next one."""
         out, into = os.pipe()
         child = os.fork()
         if not child:

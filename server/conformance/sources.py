@@ -31,7 +31,7 @@ class Write(Protocol):
     """Makes the source have more rows."""
 
     def __call__(self, first: int, count: int, size: int) -> object:
-        """Insert so many rows, with the column ``id`` from ``first`` on, and a text of so many characters each."""
+        """Insert ``count`` rows, with the column ``id`` from ``first`` on, and a text of ``size`` characters each."""
 
 
 def source_faults(

@@ -169,7 +169,7 @@ class Calls(Destinations):
         await self.audit(destination, "protection" if protected else "end of protection", client_id)
 
     async def limit(self, destination: str, client_id: int, limits: Mapping[str, int | None]) -> None:
-        """Let a client be given so many bytes a second, or a day, at most; durably.
+        """Limit the bytes that a client is given a second, or a day; durably.
 
         ``limits`` has fields of `Limits`; what it lacks stays. Raises NotSubscribedError and ForbiddenError.
         """
@@ -405,8 +405,8 @@ class Calls(Destinations):
                 waits for ever.
             max_entries: entries at most.
             max_bytes: bytes at most; a larger entry comes alone.
-            min_bytes: wait until so many bytes are there, ...
-            linger: ... at most so many seconds after the first entry was, and not beyond the timeout.
+            min_bytes: bytes that it waits for.
+            linger: seconds that it waits for them after the first entry, not beyond the timeout.
             wait_full: Canal's rule: wait until ``batch_size`` is reached, or for the timeout.
             content: what the format shows that is asked for; a batch has at least one entry of it.
             session: token of the session, for clients that have opened one.

@@ -210,7 +210,7 @@ class Ranges(Destinations):
             instance.check_running()
 
     async def splits(self, destination: str, client_id: int, from_: str, to: str, parts: int) -> list[Part]:
-        """Cut a range into at most so many parts of about equal bytes, one after the other; raises as `rows`."""
+        """Cut a range into at most ``parts`` parts of about equal bytes, one after the other; raises as `rows`."""
         instance = self._admit(destination, client_id, "splits")
         begin, end = parse_place(from_), parse_place(to)
         transactions = not instance.config.filter_transaction_entry

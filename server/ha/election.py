@@ -110,7 +110,7 @@ class Election:
         self._held_off = -math.inf
         self._version = -1  # of the epoch node, while it is owned
         self._stores_until = -math.inf
-        """While the destination is given up, its cursors are stored until then, if the lease holds so long."""
+        """While the destination is given up, its cursors are stored until then, or until the lease ends."""
         self._store: Store | None = None
         self._store_lost = False
 

@@ -78,7 +78,7 @@ class BatchLimits(BaseModel):
         form: Format,
         session: str | None,
     ) -> Batch:
-        """Take a batch within these limits to be written in a format; wait so many seconds for its first entry."""
+        """Take a batch within these limits to be written in a format; wait ``seconds`` for its first entry."""
         return await embedded.get_without_ack(
             destination,
             client_id,
@@ -362,7 +362,7 @@ async def protect(context: Ctx, destination: Destination, client_id: ClientId, b
 
 @router.post("/limit", operation_id="limitClient", summary="Limit how much the client gets")
 async def limit(context: Ctx, destination: Destination, client_id: ClientId, body: ClientLimits) -> ClientView:
-    """Let the client get so many bytes a second, or a day, at most. It counts from the next batch on."""
+    """Limit the bytes that the client gets a second, or a day. The limit counts from the next batch on."""
     given = {"max_rate": body.maxRate, "quota": body.quota}
     names = {"max_rate": "maxRate", "quota": "quota"}
     wanted = {field: it for field, it in given.items() if names[field] in body.model_fields_set}

@@ -3,7 +3,7 @@
 A frame, in both directions::
 
     <length>          4 bytes, big-endian, signed
-    <Packet>          of so many bytes
+    <Packet>          ``length`` bytes
 
 A Packet that carries a batch, as Canal writes it; the ring keeps every entry framed as ``Messages.messages`` already,
 so that a batch is a few bytes of our own and slices of the ring::

@@ -370,7 +370,7 @@ def scan(fd: int, start: int, path: Path) -> Iterator[Block]:
 
 
 def _pread(fd: int, size: int, offset: int) -> bytes:
-    """Read so many bytes, less only where the file ends. Raises LogError when they cannot be read."""
+    """Read ``size`` bytes, less only where the file ends. Raises LogError when they cannot be read."""
     pieces = []
     while size:
         try:

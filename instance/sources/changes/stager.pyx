@@ -53,8 +53,8 @@ from ....protocol.canal import entry_pb2 as pb
 from ....protocol.errors import DecodeError
 
 cdef enum:
-    STAGED_SLOTS = 1024            # put at the latest when so many slots ...
-    STAGED_BYTES = 1 << 20         # ... or bytes are staged; or, if that is less, an eighth of what the ring may hold
+    STAGED_SLOTS = 1024            # slots that are staged at most before they are put
+    STAGED_BYTES = 1 << 20         # bytes, likewise; or, if that is less, an eighth of what the ring may hold
     LEAST_STAGED_BYTES = 64 << 10
 
 cdef bytes _SHAPE = props.SHAPE.encode()

@@ -33,8 +33,8 @@ from ....protocol.errors import DecodeError
 from ...columns import SourceColumn
 
 cdef enum:
-    STAGED_SLOTS = 1024            # put at the latest when so many slots ...
-    STAGED_BYTES = 1 << 20         # ... or bytes are staged; or, if that is less, an eighth of what the ring may hold
+    STAGED_SLOTS = 1024            # slots that are staged at most before they are put
+    STAGED_BYTES = 1 << 20         # bytes, likewise; or, if that is less, an eighth of what the ring may hold
     LEAST_STAGED_BYTES = 64 << 10
 
 

@@ -24,9 +24,9 @@ class Start(NamedTuple):
 
     offset: int
     commit_ts: int
-    """Transactions up to this one are left out, ..."""
+    """Transactions up to this one are left out."""
     skipped: int = 0
-    """... and so many entries of the next one, if its commit_ts is the next number."""
+    """Number of entries left out of the next transaction, if its commit_ts is the next number."""
     gap: str = ""
     """What is missing before it, "" for nothing."""
 

@@ -62,7 +62,7 @@ class Replica:
 
 
 def heartbeat_of(timeout: float) -> float:
-    """Return the seconds without an event after which the source sends a heartbeat, if silence may last so long."""
+    """Return the seconds without an event after which the source sends a heartbeat; silence may last ``timeout``."""
     return min(timeout / 2, HEARTBEAT)
 
 
@@ -81,8 +81,8 @@ class Dump:
     ) -> None:
         """Start the dump and take over the connection's socket; the connection cannot be used further.
 
-        The source sends a heartbeat when there was no event for so many seconds, by default and at most `heartbeat_of`;
-        silence for `timeout` seconds means a lost connection. Raises SourceError.
+        The source sends a heartbeat after ``heartbeat`` seconds without an event, by default and at most
+        `heartbeat_of`; silence for ``timeout`` seconds means a lost connection. Raises SourceError.
         """
         self.name = connection.name
         _prepare(connection, start, replica, min(heartbeat or timeout, heartbeat_of(timeout)))

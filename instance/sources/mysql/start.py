@@ -682,7 +682,7 @@ class StartFinder(PlaceFinder):
         return self.position_of(file, offset, known)
 
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
-        """See `sluice.instance.source.Parser.expiries`. Files are purged so long after their last event."""
+        """See `sluice.instance.source.Parser.expiries`. The source purges a file by the age of its last event."""
         files = [name for name, _ in self._connection.binlog_files()]
         found = self._connection.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN {_EXPIRY}", row=(text, text))
         variables = dict(found)

@@ -101,7 +101,7 @@ class PreparedTransactions:
     """
 
     def __init__(self, restarts: Restarts, most_bytes: int) -> None:
-        """Keep at most so many bytes of their events, and note in ``restarts`` how far the oldest one goes back."""
+        """Keep at most ``most_bytes`` of their events, and note in ``restarts`` how far the oldest one goes back."""
         self._restarts = restarts
         self._most_bytes = most_bytes
         self._begins: dict[str, Position] = {}

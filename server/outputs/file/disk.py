@@ -44,7 +44,7 @@ class Storage(Protocol):
         """Put pieces behind the first bytes of a part, durably, and return how many it has then."""
 
     def has(self, part: str, size: int) -> bool:
-        """Whether a part has so many bytes, or more."""
+        """Whether a part has ``size`` bytes, or more."""
 
     def copy(self, part: str, size: int, other: str) -> None:
         """Make another part of the first bytes of one."""

@@ -20,9 +20,9 @@ from .errors import GONE, WAITING, meaning
 logger = logging.getLogger(__name__)
 
 ANSWER: Final = 1.0
-"""Seconds that a broker may take to answer a question, ..."""
+"""Seconds that a broker may take to answer a question."""
 ANSWERS: Final = 5
-"""... so many times: the first connection takes longer."""
+"""How often it is asked: the first connection takes longer."""
 COMING: Final = 20
 """How often a topic is looked for that the brokers are making."""
 MEMORY: Final = 4096

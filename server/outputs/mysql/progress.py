@@ -216,7 +216,7 @@ class Progress:
             )
 
     def numbers(self, count: int) -> int:
-        """Return the first of so many numbers for what is applied next."""
+        """Return the first of ``count`` numbers for what is applied next."""
         self._next += count
         return self._next - count
 

@@ -114,8 +114,8 @@ from .....protocol.position import Position
 from .variables import statement_text
 
 cdef enum:
-    STAGED_SLOTS = 1024            # put at the latest when so many slots ...
-    STAGED_BYTES = 2 << 20         # ... or bytes are staged; or, if that is less, an eighth of what the ring may hold
+    STAGED_SLOTS = 1024            # slots that are staged at most before they are put
+    STAGED_BYTES = 2 << 20         # bytes, likewise; or, if that is less, an eighth of what the ring may hold
     LEAST_STAGED_BYTES = 64 << 10
     RECEIVED_BYTES = 1 << 20       # at once of a busy stream, or a 16th of what the ring may hold
     LEAST_RECEIVED_BYTES = 64 << 10
@@ -148,7 +148,7 @@ cdef inline uint8_t *put_pair(
 
 
 cdef inline bint has_all(const uint8_t *bits, uint64_t count) noexcept nogil:
-    """Whether so many bits are set."""
+    """Whether the first ``count`` bits are all set."""
     while count >= 8:
         if bits[0] != 0xFF:
             return False
@@ -244,7 +244,7 @@ cdef class Decoder:
         return self.packets.receive_space()
 
     def received(self, size_t size):
-        """So many bytes were written to the space."""
+        """Take ``size`` bytes that were written to the space."""
         self.packets.received(size)
 
     def part_space(self):
@@ -252,7 +252,7 @@ cdef class Decoder:
         return self.asked_part().packets.receive_space()
 
     def part_received(self, size_t size):
-        """So many bytes were written to the space of the prepared part."""
+        """Take ``size`` bytes that were written to the space of the prepared part."""
         self.asked_part().packets.received(size)
 
     cdef RecalledPart asked_part(self):

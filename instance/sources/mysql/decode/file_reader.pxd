@@ -37,7 +37,7 @@ cdef class FileReader:
     cdef int begin(self, bint by_gtid) except -1
     cdef int wrong_size(self, size_t size) except -1 nogil
     cdef int locate_special(self, const uint8_t *data, size_t size, bint in_transaction) except -1 nogil
-    # Where an event starts that does not follow the one before it, by so many bytes.
+    # Where an event starts that leaves a gap of `gap` bytes after the one before it.
     cdef int64_t start_after(self, uint32_t gap, bint in_transaction) except -1 nogil
     # The place that a heartbeat tells; 0 if it tells none.
     cdef uint64_t heartbeat_place(self, const uint8_t *body, const uint8_t *end) except? 0 nogil

@@ -59,7 +59,7 @@ cdef int grow(uint8_t **data, size_t *capacity, size_t size) except -1 nogil:
 
 
 cdef class Inflater:
-    """Inflates MariaDB's compressed events, up to so many bytes, into a buffer of its own."""
+    """Inflates MariaDB's compressed events, up to ``largest`` bytes, into a buffer of its own."""
 
     def __cinit__(self, size_t largest=1 << 30):
         self.largest = largest

@@ -28,7 +28,7 @@ cdef class PacketBuffer:
     # Gives the current packet back to the buffer, so that more can be received before the next one is taken.
     cdef void release(self) noexcept nogil
     # Looks after the current packet for an event of a type: 1 found (its header is at `event`, and one byte of its
-    # body is there), 0 not received yet, -1 not within so many bytes, or something other than an event comes first.
+    # body is there), 0 not received yet, -1 not within `most` bytes, or something other than an event comes first.
     # After 0 a search goes on where it stopped, until `stop_search`.
     cdef int find(self, uint8_t type, size_t most, const uint8_t **event) noexcept nogil
     cdef void stop_search(self) noexcept nogil

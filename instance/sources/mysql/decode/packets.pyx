@@ -148,7 +148,7 @@ cdef class PacketBuffer:
         return 0
 
     def received(self, size_t size):
-        """So many bytes were written to the space."""
+        """Take ``size`` bytes that were written to the space."""
         if size > self.capacity - self.end:
             raise ValueError("more bytes than there was space for")
         self.end += size

@@ -3,8 +3,9 @@
 from libc.stdint cimport int64_t
 
 cdef enum:
-    INTERVAL = 5000                # ms: Canal lets an empty transaction, or a filtered BEGIN or END, through so often
-    THRESHOLD = 8192               # or after so many that it did not
+    # Canal lets an empty transaction, or a filtered BEGIN or END, through:
+    INTERVAL = 5000                # ms after the last one that it let through
+    THRESHOLD = 8192               # or after this number that it left out
 
 
 cdef class TransactionFilter:

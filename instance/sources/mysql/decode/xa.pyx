@@ -70,7 +70,7 @@ cdef class RecalledPart:
     """The prepared part of an XA transaction that is committed, as it is sent again."""
 
     def __init__(self, size_t event_bytes, position):
-        """It begins at `position`; an event has at most so many bytes."""
+        """It begins at ``position``; an event has at most ``event_bytes``."""
         self.packets = PacketBuffer(PART_BYTES, event_bytes)
         self.format = FileFormat()
         self.created = position.created
@@ -128,7 +128,7 @@ cdef class XaTransaction:
     """The XA transaction that is being read, if it is one."""
 
     def __init__(self, size_t event_bytes, size_t memory):
-        """An event has at most so many bytes, and the ring takes so much memory."""
+        """``event_bytes``: bytes of an event at most; ``memory``: bytes that the ring takes."""
         self.event_bytes = event_bytes
         self.ahead = PayloadReader(event_bytes)
         self.keeps_at_most = min(<size_t>KEPT_BYTES, memory // 64)

@@ -128,7 +128,7 @@ class Reader:
         return token.text
 
     def numbers(self, most: int) -> list[int]:
-        """Take up to so many whole numbers in parentheses, if they come next."""
+        """Take up to ``most`` whole numbers in parentheses, if they come next."""
         if not self.skip("("):
             return []
         found = [self._whole()]

@@ -42,8 +42,8 @@ _WAIT: Final = 8
 """Seconds that a statement waits for another transaction, and a little more than that may take."""
 _LIMITS: Final = SessionLimits(login_timeout=5.0, answer_timeout=120.0, answer_bytes=1 << 30)
 _SHORT, _LONG, _FAR = 1.0, 60.0, 1 << 20
-"""How far the stream was followed is noted after the first of these seconds if it is so many bytes further, else after
-the second. A database in the source's own binlog would else be written for ever, because it was written."""
+"""Progress is noted after `_SHORT` seconds if it is `_FAR` bytes further, else after `_LONG` seconds. Otherwise each
+write to a database in the source's own binlog would cause the next one."""
 
 
 class SharedDatabase:

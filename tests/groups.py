@@ -63,7 +63,7 @@ def rows_of(batch: Batch) -> list[Row]:
 
 
 def take(client: Client, most: int, **options: Any) -> tuple[list[Row], list[Batch]]:
-    """Take batches until so many rows have come; they are not acked."""
+    """Take batches until `most` rows have come; they are not acked."""
     found: list[Row] = []
     batches: list[Batch] = []
     while len(found) < most:

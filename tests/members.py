@@ -216,7 +216,7 @@ class Group:
         eventually(is_there)
 
     def wait_for_slots(self, count: int) -> None:
-        """Wait until so many slots are in the ring."""
+        """Wait until the ring holds `count` slots."""
 
         def are_there() -> bool:
             self.rest()

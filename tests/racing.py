@@ -99,7 +99,7 @@ class Destination:
 
 
 def start_together(count: int) -> list[str]:
-    """Start so many destinations at once; return the values that are not what was written."""
+    """Start `count` destinations at once; return the values that are not what was written."""
     sys.setswitchinterval(1e-6)
     together = threading.Barrier(count)
 

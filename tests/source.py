@@ -122,11 +122,11 @@ class Source:
         table: str = "goods",
         keyed: bool = True,
     ) -> None:
-        """Put entries of a table of `shop`, each so many bytes larger.
+        """Put entries of a table of `shop`, each larger by `size` bytes.
 
-        So many of them, the last ones, end a transaction, by default all.
+        The last `commits` of them end a transaction, by default all.
 
-        An entry has so many rows; the first has its number, each further one 1000 more than the one before. Without
+        An entry has `rows` rows; the first has its number, each further one 1000 more than the one before. Without
         ``keyed`` they have no primary key. With ``transaction``, a begin comes before them and an end after them.
         """
         staging = Staging()

@@ -28,7 +28,7 @@ class Stream:
         self.gtid = ring.gtid_sources.intern((member, (0, SERVER_ID)))
 
     def position(self, events: int) -> Position:
-        """The place after so many events."""
+        """The place after this number of events."""
         return Position(self.name, FILE, CREATED, 4 + events * STEP, 0)
 
     @property

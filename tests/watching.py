@@ -23,7 +23,7 @@ class Watch:
     """Looks after the servers of a test run, by the names of their fixtures."""
 
     def __init__(self, interval: float = 0.2) -> None:
-        """Make one that looks every so many seconds, in a thread; a signal carries what it finds to the test."""
+        """Make one that looks every `interval` seconds, in a thread; a signal carries what it finds to the test."""
         self._servers: dict[str, Watched] = {}
         self._interval = interval
         self._test: pytest.Item | None = None

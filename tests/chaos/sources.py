@@ -18,11 +18,11 @@ from tests.waiting import eventually
 RATE = 200
 """Numbers a second that are written to each schema, ..."""
 TRANSACTION = 20
-"""... so many at a time, ..."""
+"""... this number at a time, ..."""
 XA = 17
-"""... in an XA transaction each so many times."""
+"""... and one of this number in an XA transaction."""
 PARTS = 3
-"""A row belongs to one of so many parts, by which a client chooses."""
+"""The number of parts; a row belongs to one, by which a client chooses."""
 
 Numbers = Mapping[str, list[int]]
 """What was written to each table, ascending."""

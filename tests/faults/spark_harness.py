@@ -194,7 +194,7 @@ class Traffic(threading.Thread):
         source.script(TABLES, database=schema)
 
     def allow(self, transactions: float) -> None:
-        """Let it make so many more from now on."""
+        """Let it make this number of transactions from now on."""
         self._last = self._number + transactions
 
     def __enter__(self) -> Self:

@@ -67,7 +67,7 @@ def call(server: Sluice, path: str, body: object = None, name: str = NAME) -> An
 
 
 def read(server: Sluice, wanted: int, name: str = NAME) -> tuple[list[int], list[int]]:
-    """Get without ack until so many rows have come; return their numbers and the batches' ids."""
+    """Get without ack until `wanted` rows have come; return their numbers and the batches' ids."""
     rows: list[int] = []
     batches: list[int] = []
 
@@ -86,7 +86,7 @@ def read(server: Sluice, wanted: int, name: str = NAME) -> tuple[list[int], list
 
 
 def images(server: Sluice, wanted: int) -> list[dict[str, str]]:
-    """Get without ack until so many rows have come; return them, and what their entries say of their columns."""
+    """Get without ack until `wanted` rows have come; return them, and what their entries say of their columns."""
     found: list[dict[str, str]] = []
 
     def more() -> bool:

@@ -48,7 +48,7 @@ class Scene:
         return brokers
 
     def go_on(self, transactions: int = 50) -> None:
-        """Wait until so many more were written."""
+        """Wait until this number of transactions more is written."""
         goal = self.load.committed + transactions
         eventually(lambda: self.load.committed > goal, "the writers")
 

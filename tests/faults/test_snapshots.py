@@ -153,7 +153,7 @@ class Course:
                 self._done, self._is_done = found["rows"], found["state"] == "done"
 
     def has_come_to(self, rows: int) -> bool:
-        """Whether so many rows are acked."""
+        """Whether at least `rows` rows are acked."""
         self.look()
         return self._done >= rows or self._is_done
 

@@ -82,7 +82,7 @@ class Mirror:
         self.progress.begin(batch, POSITION)
 
     def apply(self, changes: pa.Table, tasks: int = 1, *, again: bool = False) -> list[Applied]:
-        """Apply a micro-batch by so many tasks at the same time; ``again``: the one before, once more."""
+        """Apply a micro-batch by some tasks at the same time; ``again``: the one before, once more."""
         self.batches += not again
         batch = f"batch {self.batches}"
         self.begin(batch)

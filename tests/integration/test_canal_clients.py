@@ -100,7 +100,7 @@ def java(shop: Shop, process: JavaConsumer) -> Connect:
 
 
 def take(java: JavaConsumer, count: int) -> tuple[list[int], list[str]]:
-    """Take batches, without ack, until so many changes have come: the ids of the batches, and the changes."""
+    """Take batches, without ack, until `count` changes have come: the ids of the batches, and the changes."""
     ids: list[int] = []
     changes: list[str] = []
 
@@ -294,7 +294,7 @@ def python() -> Iterator[PythonConsumer]:
 
 
 def pull(python: PythonConsumer, count: int) -> tuple[list[int], list[str]]:
-    """Take batches, without ack, until so many rows have come: the ids of the batches, and the rows."""
+    """Take batches, without ack, until `count` rows have come: the ids of the batches, and the rows."""
     ids: list[int] = []
     rows: list[str] = []
 

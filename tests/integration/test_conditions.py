@@ -55,7 +55,7 @@ async def read(server: EmbeddedServer, from_: str, to: str) -> bytes:
 
 
 async def take(server: EmbeddedServer, count: int, client: int = CLIENT, **limits: Any) -> bytes:
-    """Take and confirm batches until there are so many rows."""
+    """Take and confirm batches until there are `count` rows."""
     data = b""
     while len(ids(data)) < count:
         batch = await server.get_without_ack(NAME, client, timeout=10, **limits)

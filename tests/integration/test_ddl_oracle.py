@@ -31,7 +31,7 @@ def test_collected_statements_lead_to_the_tables_that_the_server_has(name: str, 
 
 
 def random_statements(server: Server, seed: int, count: int) -> list[str]:
-    """Run so many that succeed; return those that lead to unknown tables."""
+    """Run `count` statements that succeed; return those that lead to unknown tables."""
     with Oracle(server) as oracle:
         statements = Statements(seed, mariadb=server.mariadb, version=oracle.dialect.version)
         while oracle.ran < count:

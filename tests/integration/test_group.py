@@ -50,7 +50,7 @@ def group(servers: dict[str, Server], folder: Path, tables: str, **options: Any)
 
 
 async def take(server: EmbeddedServer, most: int, wait: float = SECONDS, client: int = CLIENT) -> list[tuple[str, str]]:
-    """Take and ack batches until so many rows have come, or none for a time: the member of each, and its column."""
+    """Take and ack batches until `most` rows have come, or none for a time: the member of each, and its column."""
     found: list[tuple[str, str]] = []
     while len(found) < most:
         batch = await server.get_without_ack(NAME, client, timeout=wait)

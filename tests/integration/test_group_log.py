@@ -57,7 +57,7 @@ async def write(server: EmbeddedServer, members: Members, first: int, last: int)
 
 
 async def take(server: EmbeddedServer, members: Members, count: int, client: int = CLIENT) -> dict[str, list[int]]:
-    """Take so many rows of all members together at least: the ids by the member."""
+    """Take at least `count` rows of all members together: the ids by the member."""
     names = {schema: name for name, (_, schema) in members.items()}
     found: dict[str, list[int]] = defaultdict(list)
     while sum(map(len, found.values())) < count:

@@ -99,7 +99,7 @@ async def fill_in_runs(server: EmbeddedServer, source: Server, schema: str, last
 
 
 async def take(server: EmbeddedServer, count: int, client: int = CLIENT, *, ack: bool = True) -> list[int]:
-    """Take so many rows at least, and return their ids."""
+    """Take at least `count` rows, and return their ids."""
     found: list[int] = []
     while len(found) < count:
         batch = await server.get_without_ack(NAME, client, timeout=10)

@@ -244,7 +244,7 @@ class Killed(BaseException):
 
 
 def killed(mirror: TiDBMirror, calls: int) -> None:
-    """Have a mirror die before so many more transactions are done."""
+    """Have a mirror die at this number of calls from now on."""
     transact, left = mirror.target.transact, itertools.count(calls, -1)
 
     def counted(work: Callable[..., Any]) -> Any:
@@ -431,7 +431,7 @@ def check_kills(kafka: Kafka, topic: str, target: Server, schema: str, kills: in
             running.kill()
             assert running.wait() == -9, running.stderr and running.stderr.read()
         if place(target) >= count - 1:
-            assert number > kills // 2, "the records did not suffice for so many kills"
+            assert number > kills // 2, "there were too few records for the kills"
             break
     commands.run(*run, "--once", environ=environment(target), check=True, timeout=900)
     return {"k": sorted(keyed.values()), "p": sorted(plain)}

@@ -105,7 +105,7 @@ class Workshop:
         return done.stderr[-4000:] if done.returncode else ""
 
     def passes(self, longest: float, *tests: str) -> bool:
-        """Whether tests pass with what is built, and end in so many seconds."""
+        """Whether tests pass with what is built, and end in `longest` seconds."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.run(longest, *tests).returncode == 0
         return False

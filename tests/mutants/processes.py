@@ -35,7 +35,7 @@ def _prctl(option: int, value: int) -> None:
 def _fork(work: Callable[[], int], seconds: float) -> int:
     """Do some work in a process of its own that says nothing and ends with this one; return its id.
 
-    It is ended by the system when it has computed for so long.
+    It is ended by the system when it has computed for `seconds` seconds.
     """
     if child := os.fork():
         return child
@@ -67,7 +67,7 @@ class _Running(Generic[T]):
 
 
 def run_all(jobs: Iterable[tuple[T, Callable[[], int], float]], done: Callable[[T, int], None], places: int) -> None:
-    """Run jobs in processes, some at a time; each may compute, and sleep, for so many seconds, and is killed then."""
+    """Run jobs in processes, some at a time; each may compute, and sleep, for its seconds, and is killed then."""
     running: dict[int, _Running[T]] = {}
     for what, work, seconds in jobs:
         if len(running) == places:

@@ -1,4 +1,4 @@
-"""``python -m tests.simulation [COUNT]`` runs so many schedules of each kind; ``--seed SEED`` shows one of them."""
+"""``python -m tests.simulation [COUNT]`` runs COUNT schedules of each kind; ``--seed SEED`` shows one of them."""
 
 import argparse
 import functools

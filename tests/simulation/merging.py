@@ -427,7 +427,7 @@ class Merging:
             raise self.world.violation(f"{name} has more in its pool than there is room for")
 
     def _check_passed(self, names: list[str]) -> None:
-        """Check that members were passed that were silent for so long while this server could hear them."""
+        """Check that members that were passed had been silent long enough while this server could hear them."""
         for name in names:
             self.world.passed += 1
             if self.ran - self.readers[name].heard < MAX_WAIT - 3 * WINDOW:  # a pause counts as a window

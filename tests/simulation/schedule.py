@@ -19,9 +19,9 @@ STEPS = 250
 """Of a schedule, before its faults stop."""
 WIPED = 9
 WIPED_REST = 2
-"""In one of so many schedules ZooKeeper loses its data: those whose seeds leave this."""
+"""ZooKeeper loses its data in schedules whose seed leaves this when divided by `WIPED`."""
 PAIRED = 4
-"""In one of so many schedules the source has two servers, and the destination a view."""
+"""In one schedule of this number the source has two servers, and the destination a view."""
 EPOCHS = 1000
 """By how much the clock raises the epoch where data are written back."""
 RECOVERY = 240.0

@@ -115,7 +115,7 @@ class Reader:
             ring.tables.intern(("shop", table))
 
     def read(self, most: int) -> int:
-        """Put so many changes at most, if there is room and the server answers; return how many."""
+        """Put at most `most` changes, if there is room and the server answers; return how many."""
         has = self.host.has if self._source.is_up(self.host) else self.next
         stop = min(self.next + min(most, RING_SLOTS - len(self.ring)), has)
         for index in range(self.next, stop):

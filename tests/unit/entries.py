@@ -136,7 +136,7 @@ def entries(draw: st.DrawFn) -> Entry:
 
 
 def varint(number: int, width: int = 1) -> bytes:
-    """Of at least so many bytes."""
+    """Of at least `width` bytes."""
     number &= 2**64 - 1
     out = bytearray()
     while number > 0x7F or len(out) < width - 1:

@@ -67,7 +67,7 @@ def rows(batch: Batch) -> list[str]:
 
 
 def cut(**places: int) -> Cut:
-    """The cut after so many transactions of each member."""
+    """The cut after the given number of transactions of each member."""
     return Cut({it: Stream(Ring(), name=f"of-{it}").position(number * EVENTS) for it, number in places.items()})
 
 

@@ -1322,7 +1322,7 @@ class TestSeek:
         return cursors
 
     def place(self, cursors: Cursors, transactions: int) -> Position:
-        """The place after so many transactions, each of three events."""
+        """The place after this number of transactions, each of three events."""
         return Stream(cursors.ring).position(3 * transactions)
 
     @pytest.mark.parametrize("transactions", [0, 1, 2, 3])
@@ -1764,7 +1764,7 @@ def test_what_is_to_be_acked_next_is_what_was_given_first_and_in_that_order() ->
 
 
 def switched(*counts: int, catches_up: bool = False) -> tuple[Cursors, list[Stream]]:
-    """A ring that two sources have filled in turns, each with so many transactions, which both have."""
+    """A ring that two sources have filled in turns, each with one of the counts of transactions, which both have."""
     ring = Ring(64)
     cursors = Cursors(ring, epoch=1, compile_filter=one_table, catches_up=catches_up)
     streams = [Stream(ring, events=9), Stream(ring, events=70, name="102")]

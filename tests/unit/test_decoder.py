@@ -589,7 +589,7 @@ def test_a_heartbeat_of_version_2_has_a_position_of_64_bits() -> None:
 
 
 def compressed(inner: bytes, announced: int | None = None) -> list[bytes]:
-    """Packets of a transaction whose events are in a payload, which says that it has so many bytes."""
+    """Packets of a transaction whose events are in a payload, which announces its length as `announced` bytes."""
     packed: bytes = pa.compress(inner, codec="zstd", asbytes=True)
     sizes = struct.pack("<BBBQ", 3, 9, 0xFE, len(inner) if announced is None else announced)
     sizes += struct.pack("<BBBQ", 1, 9, 0xFE, len(packed))

@@ -19,7 +19,7 @@ def event(size: int, fill: int = 1) -> bytes:
 
 
 def framed(data: bytes, *, end: int | None = None, piece: int = 1 << 20, room: int = 1 << 20) -> bytes:
-    """Frame all, given so many bytes at a time and so much room."""
+    """Frame all, given `piece` bytes at a time and `room` bytes of room."""
     framer = EventFramer(1 << 30)
     framer.end = len(data) if end is None else end
     found, rest = b"", memoryview(b"")

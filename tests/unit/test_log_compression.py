@@ -389,7 +389,7 @@ def test_a_compressed_block_that_was_changed_is_refused_by_its_place(data: st.Da
 
 
 def bomb(said: int, compressed: bytes) -> bytes:
-    """A block whose checksums are right, with so many bytes of entries as it says."""
+    """A block whose checksums are right, and which announces `said` bytes of entries."""
     head = HEADER.pack(b"SLZ1", 2, 0, 1, said, 0, 0)[: HEADER.size - 4]
     length = struct.pack("<Q", len(compressed))
     return head + struct.pack("<I", crc32(b"{}", crc32(length, crc32(head)))) + length + b"{}" + compressed

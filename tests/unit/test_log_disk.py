@@ -61,7 +61,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What is to survive when the power fails after so many steps."""
+    """What is to survive when the power fails after this number of steps."""
 
     steps: int
     kind: str
@@ -91,7 +91,7 @@ class Disk:
         self.steps += [Step("sync", node, len(self.steps)) for node in self._nodes.values()]
 
     def killed(self, steps: int, root: Path) -> "Disk":
-        """The disk in another folder when the process was killed after so many steps: nothing is lost yet."""
+        """The disk in another folder when the process was killed after `steps` steps: nothing is lost yet."""
         self.lay(steps, None, root)
         found = Disk(root)
         found.steps, found.promises = self.steps[:steps], [it for it in self.promises if it.steps <= steps]
@@ -207,7 +207,7 @@ class Disk:
     # What may be left of it.
 
     def lay(self, steps: int, random_: random.Random | None, target: Path) -> None:
-        """Make a folder as the disk may be when the power fails after so many steps.
+        """Make a folder as the disk may be when the power fails after `steps` steps.
 
         Of what no sync has followed any subset is there, each in part or whole, in any order. Without ``random_`` all
         of it is, as after kill -9.
@@ -352,7 +352,7 @@ def shrink(patch: pytest.MonkeyPatch) -> None:
 
 
 async def live(disk: Disk, store: str, transactions: int) -> None:
-    """Let the writer of a destination write so many transactions after those that are there, and note what it promises.
+    """Let the writer of a destination write further transactions after those that are there, and note what it promises.
 
     A client acknowledges at once all that it may be given, and its cursor is stored now and then.
     """

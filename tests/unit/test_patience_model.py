@@ -215,7 +215,7 @@ class PatienceMachine(RuleBasedStateMachine):
         sizes=st.lists(st.integers(0, 45), min_size=1, max_size=5), length=st.integers(1, 120), table=st.integers(1, 3)
     )
     def write(self, sizes: list[int], length: int, table: int) -> None:
-        """Write transactions of so many rows, some larger than a ring, and ones that give no entry."""
+        """Write transactions of `sizes` rows, some larger than a ring, and ones that give no entry."""
         for size in sizes:
             if not size:
                 self.history.append(Kind.ADVANCE)

@@ -1,4 +1,4 @@
-"""A client that gets so many bytes a second, or a day: over HTTP, by ranges, and by the SDK."""
+"""A client with a limit of bytes a second, or a day: over HTTP, by ranges, and by the SDK."""
 
 import asyncio
 from pathlib import Path

@@ -82,7 +82,7 @@ def request(path: str, *fields: bytes, method: str = "POST") -> bytes:
 
 
 def padded(size: int, method: str = "GET", path: str = "/healthz") -> bytes:
-    """A request whose URL and header fields have so many bytes."""
+    """A request whose URL and header fields have `size` bytes."""
     spare = size - len(path) - len("Host: localhost\r\n") - len("X: \r\n")
     return request(path, b"X: " + b"x" * spare + b"\r\n", method=method)
 

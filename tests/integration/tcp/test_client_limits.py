@@ -1,4 +1,4 @@
-"""A client of Canal's protocol that gets so many bytes a second, or a day."""
+"""A client of Canal's protocol with a limit of bytes a second, or a day."""
 
 from sluice.protocol.canal.packet_pb2 import Messages
 from tests.canal import CanalClient

@@ -435,7 +435,7 @@ class TestRepetitions:
             eventually(lambda: gate.begun == [0] and server.waiting() == 1)
             endpoint.leave(first, second)  # as any other call does when its connection breaks
             gate.open(*range(2, 20))
-            server.source.write(18)  # so many that no further get is made before they are acked
+            server.source.write(18)  # enough that no further get is made before they are acked
             eventually(lambda: len(set(gate.ended)) == 18)
             assert client.status()["acked"] == position(0)
             gate.open(0)

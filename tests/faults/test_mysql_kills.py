@@ -11,6 +11,7 @@ from pathlib import Path
 import pymysql
 import pytest
 
+from tests import commands
 from tests.conftest import Database
 from tests.faults.harness import Load, Sluice
 from tests.faults.test_compare import compare
@@ -227,6 +228,29 @@ def test_a_target_that_becomes_read_only_is_waited_for(
             eventually(lambda: compare(sluice).returncode == 0, lambda: (compare(sluice), output_of(sluice)), 60)
 
 
+@pytest.mark.parametrize("seconds", [pytest.param(5, marks=pytest.mark.extended), pytest.param(300, marks=SOAK)])
+@pytest.mark.parametrize("own", ["mysql97"], indirect=True)
+def test_a_target_that_is_away_is_reported_and_misses_nothing(
+    sluice: Sluice, mariadb118: Server, own: Server, database: Database, seconds: int
+) -> None:
+    schema = database(mariadb118)
+    load = Load(mariadb118, schema)
+    with copy_of(mariadb118, own, schema):
+        configure(sluice, mariadb118, own, schema)
+        with sluice.reading():
+            with load:
+                eventually(lambda: load.committed > 20)
+                own.kill()
+                eventually(lambda: output_of(sluice)["state"] == "retrying", lambda: output_of(sluice))
+                time.sleep(seconds)
+                assert output_of(sluice)["state"] == "retrying"
+                assert f"{own.host}:{own.port}" in output_of(sluice)["error"]
+                assert commands.run("status", "--url", sluice.url).returncode == 1
+                own.start()
+                load.finish(stop=True)
+            eventually(lambda: compare(sluice).returncode == 0, lambda: (compare(sluice), output_of(sluice)), 300)
+
+
 def fill(server: Server, schema: str) -> None:
     """Add rows for as long as the server takes them."""
     with server.connect(database=schema) as connection, connection.cursor() as cursor:
@@ -275,7 +299,7 @@ def test_a_large_transaction_is_there_as_a_whole_and_takes_little_memory(
             assert sluice.memory("VmHWM") - before < 400 << 20
 
 
-@pytest.mark.parametrize("count", [pytest.param(40, marks=pytest.mark.extended), pytest.param(1000, marks=SOAK)])
+@pytest.mark.parametrize("count", [pytest.param(40, marks=pytest.mark.extended), pytest.param(10000, marks=SOAK)])
 def test_many_tables_are_made_filled_and_kept_equal(
     sluice: Sluice, mysql97: Server, mariadb118: Server, database: Database, count: int
 ) -> None:

@@ -21,7 +21,7 @@ from queue import SimpleQueue
 
 from tests.mutants.mutant import ROOT, Mutant
 
-PACKAGES = ("protocol", "login", "store", "sql", "instance", "server", "client_sdk")
+PACKAGES = ("protocol", "login", "store", "sql", "instance", "server", "client_sdk", "verify")
 FLAGS = "-O0 -g0 -DNDEBUG -fwrapv"
 LONGEST, LONGEST_NEAR = 900.0, 180.0
 """Seconds that all tests, and those of a module, may take: a mutant that hangs is found."""
@@ -170,7 +170,7 @@ def judge_all(
             shutil.copytree(folder / "0", workshop.folder, symlinks=True)
         workshop.prepare()
         workshops.put(workshop)
-    if left and (unchanged := Workshop(folder / "0").run(None, "tests/unit")).returncode:
+    if left and (unchanged := Workshop(folder / "0").run(None, *OTHERS)).returncode:
         raise SystemExit(f"the unit tests fail without a mutant:\n{unchanged.stdout[-4000:]}")
 
     def judge(mutant: Mutant) -> None:

@@ -16,7 +16,9 @@ MOST_MOVES = 100
 MOST_LEFT = 1000
 """Clients that have left and whose history is kept, at most; open gaps are always kept."""
 LONGEST_DETAIL = 500
-"""Characters of a text in a record."""
+"""Characters of a text in a record ..."""
+LONGEST_PLACE = 1 << 17
+"""... and of a place: a cut names up to 64 of them."""
 
 
 class Reason(StrEnum):
@@ -121,7 +123,8 @@ class Move:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
         """Read what `stored` returned. Raises ValueError, KeyError or TypeError if it is something else."""
-        texts = {key: str(data.get(key, ""))[:LONGEST_DETAIL] for key in ("before", "after", "who", "detail")}
+        texts = {key: str(data.get(key, ""))[:LONGEST_DETAIL] for key in ("who", "detail")}
+        places = {key: str(data.get(key, ""))[:LONGEST_PLACE] for key in ("before", "after")}
         rows = data.get("rows")
         return cls(
             reason=Reason(data["reason"]),
@@ -130,6 +133,7 @@ class Move:
             held=data["held"] is True,
             rows=None if rows is None else int(rows),
             joined=int(data.get("joined", 1)),
+            **places,
             **texts,
         )
 

@@ -1,7 +1,8 @@
 """Where clients begin and go on, and the jumps of their places: by hand, or over what the source has lost."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 
 from ..protocol.cut import Cut, is_cut, parse_place, places_in
 from ..protocol.errors import BadPositionError, PurgedError, UnknownBatchError
@@ -22,6 +23,8 @@ from .track import Wanted
 
 NOBODY = By()
 """Moves of places that nobody asked for are made by the server itself."""
+SEPARATOR = ", "
+"""Between what a record of a move says of each member."""
 
 
 class Places:
@@ -258,22 +261,79 @@ class Places:
         Nothing reads those any more. Clients get what the log has of them. Returns the clients that lack something.
         """
         track, passed = self._clients.track, list[int]()
-        ends = {name: it for name, it in places_in(track.floor or Cut()).items() if name in names}
-        for client_id in tuple(self._clients.elsewhere) if ends else ():
+        for client_id in tuple(self._clients.elsewhere) if names else ():
             subscriber = self._clients.subscribers[client_id]
             if not isinstance(subscriber.state, Behind) or track.is_logged(subscriber.state.resume):
                 continue
             before = subscriber.state.resume
-            subscriber.fill(lambda it: track.pass_members(it, ends))
+            ends = self._resumes(before, names)
+            subscriber.fill(partial(track.pass_members, ends=ends))
             after = subscriber.state.resume
             if after == before:
                 continue
-            why = ", ".join(f"member {name} was removed" for name in sorted(ends))
-            gap = Move(Reason.REMOVE, place_of(before), place_of(after), by.who, by.ms, MoveState.OPEN, detail=why)
-            self._clients.gate.jump(client_id, gap)
-            self._clients.unstored.add(client_id)
+            self._miss(client_id, before, after, ends, by)
             passed.append(client_id)
         return passed
+
+    def note_removed(self, names: Collection[str], by: By) -> None:
+        """Write down where members end that were removed while they were read: clients still get what the ring has.
+
+        That is no gap. After a restart it tells `pass_removed_before` who has got all of them.
+        """
+        ends = Cut({name: it for name, it in places_in(self._clients.track.end or Cut()).items() if name in names})
+        for client_id in self._clients.subscribers if ends.places else ():
+            end = str(ends)
+            move = Move(Reason.REMOVE, end, end, by.who, by.ms, held=True, rows=0, detail=_were_removed(ends.places))
+            self._clients.gate.jump(client_id, move)
+            self._clients.unstored.add(client_id)
+
+    def pass_removed_before(self, names: Collection[str], by: By) -> list[int]:
+        """Tell the clients that may lack something of members that were removed before the stream began.
+
+        Nothing reads those any more, and no ring has what came of them. A client lacks nothing if the log goes on at
+        its place, or ends there, or if it is known that the member did. Its place stays the last one that it has got of
+        the member, unless the log ends later. Returns the clients that are told.
+        """
+        track, passed = self._clients.track, list[int]()
+        end = None if track.log is None else track.log.end
+        logged = {name: it for name, it in places_in(end or Cut()).items() if name in names}
+        known = self._known_ends() | set(logged.items())
+        for client_id, subscriber in self._clients.subscribers.items() if names else ():
+            before = subscriber.cursor
+            if before is None or before.position is None or track.is_logged(before):
+                continue
+            lost = {
+                name for name, it in places_in(before.position).items() if name in names and (name, it) not in known
+            }
+            if lost:
+                ends = self._resumes(before, lost & logged.keys())
+                subscriber.fill(partial(track.pass_members, ends=ends))
+                self._miss(client_id, before, subscriber.cursor, lost, by)
+                passed.append(client_id)
+        return passed
+
+    def _resumes(self, cursor: Cursor, names: Collection[str]) -> Mapping[str, Position]:
+        """Return where members go on for a client whose place the log does not have: in the log, else in the ring."""
+        track, place = self._clients.track, cursor.position
+        logged = None if track.log is None or place is None else track.log.resumes(place)
+        resumes = {**places_in(track.floor or Cut()), **places_in(logged or Cut())}
+        return {name: it for name, it in resumes.items() if name in names}
+
+    def _known_ends(self) -> set[tuple[str, Position]]:
+        """Return where members ended that were removed earlier, as far as that is written down."""
+        moves = (it for all_ in self._clients.gate.moves.values() for it in all_ if it.reason is Reason.REMOVE)
+        ends = (
+            (it.detail, *one) for it in moves if is_cut(it.after) for one in places_in(parse_place(it.after)).items()
+        )
+        return {(name, place) for detail, name, place in ends if _were_removed([name]) in detail.split(SEPARATOR)}
+
+    def _miss(
+        self, client_id: int, before: Cursor | None, after: Cursor | None, names: Collection[str], by: By
+    ) -> None:
+        """Write a gap down: a client does not get what is between two places of members that were removed."""
+        move = Move(Reason.REMOVE, place_of(before), place_of(after), by.who, by.ms, MoveState.OPEN)
+        self._clients.gate.jump(client_id, replace(move, detail=_were_removed(names)))
+        self._clients.unstored.add(client_id)
 
     def gaps_to_tell(self, subscriber: Subscriber, reading: Reading) -> tuple[Move, ...]:
         """Return the gaps that a subscriber is to be told of now: between transactions, unless a mark holds some."""
@@ -291,3 +351,7 @@ class Places:
         subscriber.given = True
         reading.marks[batch_id] = Mark(batch_id, reading.get, reading.get, -1, gaps=gaps)
         return gaps_batch(batch_id, gaps, at)
+
+
+def _were_removed(names: Collection[str]) -> str:
+    return SEPARATOR.join(f"member {name} was removed" for name in sorted(names))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypedDict, overload
 
-from ..protocol.cut import ONE, Cut, Executed, executed_text, parse_executed
+from ..protocol.cut import ONE, Cut, Executed, executed_text, parse_executed, places_in
 from ..protocol.errors import FilterError, GoneError, SourceChangedError
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
@@ -173,7 +173,8 @@ class Track:
         passed = None if not isinstance(place, Cut) or not place.is_comparable(Cut(ends)) else place.join(Cut(ends))
         if passed in (None, place):
             return cursor
-        gtids = {name: it for name, it in self.gtids.items() if name in ends} | {
+        floor = places_in(self.floor or Cut())  # elsewhere nobody knows what was executed, and nobody will ask
+        gtids = {name: it for name, it in self.gtids.items() if name in ends and floor.get(name) == ends[name]} | {
             name: it for name, it in parse_executed(cursor.gtid).items() if name not in ends
         }
         return replace(cursor, position=passed, gtid=executed_text(gtids))

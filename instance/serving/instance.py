@@ -5,7 +5,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NoReturn
 
@@ -61,6 +61,8 @@ class Instance(Main):
         self._moved = (-1, 0.0)
         """Where the ring began when last looked at, and since when (monotonic) it is full and begins there."""
         self._notified = threading.Event()
+        self._removed: set[str] = set()
+        """The members that were removed before the stream began, or whose ends are written down."""
         self._stopped_views: dict[str, Mapping[int, Cursor]] = {}
         """The protected clients of each view that is stopped."""
         self._make_ring(0)
@@ -151,6 +153,7 @@ class Instance(Main):
             self._log_writing.add_done_callback(self._log_ended)
         for one in (self, *self._open_views):
             one.serve(parser)
+            one.pass_removed_before(self._removed)
         self._periodic.append(asyncio.create_task(self._look_each_second(), name=f"look {self.config.destination}"))
         self._switch.attend(parser)
 
@@ -166,7 +169,9 @@ class Instance(Main):
         self._restore()
         for view in self._open_views:
             view.attach()
-        parser = self.make_feeder(self.config, self._places(), epoch)
+        places = self._places()
+        self._removed = self._without_sources(it.position for it in places if it is not None)
+        parser = self.make_feeder(self.config, places, epoch)
         self._announce_shape(parser)
         return parser
 
@@ -608,16 +613,25 @@ class Instance(Main):
 
     def tend_readers(self) -> None:
         """Give readers to the clients that are behind the ring, and take them from those that have joined or failed."""
-        floor = self.cursors.track.floor
-        removed = places_in(floor).keys() - self.config.sources().keys() if self.config.is_merged and floor else set()
+        removed = self._without_sources([self.cursors.track.floor])
         if removed and any(it.name in removed for it in self.parser_status.members):
             return  # more of them may come until the parser goes on without them: then it is known what is missing
         if removed:
             self.cursors.snapshots.end_windows(removed)
+        if ended := removed - self._removed:
+            self._removed |= ended
+            for one in (self, *self._open_views):
+                one.note_removed(ended)
         for one in (self, *self._open_views):
             one.drop_lost()
             one.pass_removed(removed)
         self.catch_up.tend(self.cursors, time.monotonic())
+
+    def _without_sources(self, places: Iterable[Position | None]) -> set[str]:
+        """Return the members of a group that places have, and that are not configured any more."""
+        if not self.config.is_merged:
+            return set()
+        return {name for it in places if it is not None for name in places_in(it)} - self.config.sources().keys()
 
     async def _look_each_second(self) -> None:
         """Run whatever is due, however rarely something is put, called or stored."""

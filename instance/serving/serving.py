@@ -327,6 +327,16 @@ class Serving(ABC):
         if passed := self.cursors.places.pass_removed(names, moved_now()):
             self._tell_gaps(passed)
 
+    def note_removed(self, names: Collection[str]) -> None:
+        """Write down where members end that are read no longer, and store that; see `Places.note_removed`."""
+        self.cursors.places.note_removed(names, moved_now())
+        self._write(self._commits)
+
+    def pass_removed_before(self, names: Collection[str]) -> None:
+        """Tell the clients of members that were removed while nothing was served; see `Places.pass_removed_before`."""
+        if passed := self.cursors.places.pass_removed_before(names, moved_now()):
+            self._tell_gaps(passed)
+
     def pass_switch(self) -> None:
         """Let the clients go on with what is read next that are bound to the source that was read so far.
 

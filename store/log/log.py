@@ -333,10 +333,16 @@ class Log:
         the source gives others at once.
         """
         with self._changed:
-            parts, starts = self._parts(), [it.head.start for it in self._files]
-        later = [it for it in starts if it.is_comparable(place) and not it.precedes(place)]
-        first = functools.reduce(lambda one, other: other if other.precedes(one) else one, later) if later else None
+            parts = self._parts()
+        first = self.resumes(place)
         return source_end(parts, place, now, None if first is None else place.join(first))
+
+    def resumes(self, place: Position) -> Position | None:
+        """Return the beginning of the first file that has what comes after a place that the log does not have."""
+        with self._changed:
+            starts = [it.head.start for it in self._files]
+        later = [it for it in starts if it.is_comparable(place) and not it.precedes(place)]
+        return functools.reduce(lambda one, other: other if other.precedes(one) else one, later) if later else None
 
     def _parts(self) -> tuple[ShapedPart, ...]:
         if not self._files:

@@ -1,6 +1,7 @@
 """Two servers as one stream: a group, read from real servers."""
 
 import asyncio
+import json
 import os
 import signal
 import threading
@@ -239,7 +240,7 @@ async def test_a_client_that_is_behind_when_a_member_is_removed_is_told_what_it_
         configure("maria")
         await server.reload(NAME)
         await soon(lambda: server.moves(NAME).get(BEHIND))
-        (gap,) = server.moves(NAME)[BEHIND]
+        (gap,) = server.instances[NAME].gate.gaps(BEHIND)
         left, onward = parse_place(gap.before), parse_place(gap.after)
         assert (gap.reason, str(left)) == (Reason.REMOVE, begin)
         assert isinstance(left, Cut)
@@ -251,9 +252,67 @@ async def test_a_client_that_is_behind_when_a_member_is_removed_is_told_what_it_
         mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (4, '')")
         assert await take(server, 1, client=BEHIND) == [("maria", "4")]
         assert await take(server, 1) == [("maria", "4")]
-        assert CLIENT not in server.moves(NAME)
+        assert not server.instances[NAME].gate.gaps(CLIENT)
         with pytest.raises(GoneError, match="member my was removed"):
             await anext(server.rows(NAME, CLIENT, begin, server.status(NAME, CLIENT).acked))
+
+
+async def test_each_client_is_told_once_of_a_member_that_was_removed_while_nothing_ran(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with changing(servers, tmp_path, database) as (server, tables, configure):
+        configure("my", "maria")
+        await server.reload(NAME)
+        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        await server.subscribe(NAME, BEHIND)
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
+        assert await take(server, 1) == [("my", "1")]
+        places = {it: server.status(NAME, it).position for it in (CLIENT, BEHIND)}
+        configuration = configure("maria")
+    mysql97.query(f"INSERT INTO {tables['my']} VALUES (2, '')")
+    mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (3, '')")
+    async with embedded(configuration) as server:
+        for client, place in places.items():
+            (gap,) = server.instances[NAME].gate.gaps(client)
+            assert (gap.reason, gap.before, gap.after) == (Reason.REMOVE, place, place), "its last place is kept"
+            assert gap.detail == "member my was removed"
+            batch = await server.get_without_ack(NAME, client, timeout=SECONDS)
+            assert "member my was removed" in str(entries(batch)[0]), "a marker"
+            await server.ack(NAME, client, batch_id=batch.batch_id)
+            assert await take(server, 1, client=client) == [("maria", "3")]
+    mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (4, '')")
+    async with embedded(configuration) as server:
+        for client in places:
+            assert len(server.moves(NAME)[client]) == 1
+            assert await take(server, 1, client=client) == [("maria", "4")]
+        await server.subscribe(NAME, 1003)
+        await soon(lambda: server.status(NAME, 1003).position)
+    async with embedded(configuration) as server:
+        await soon(lambda: server.destination_status(NAME).state == "running")
+        assert not server.instances[NAME].gate.gaps(1003), "it began after that"
+
+
+async def test_after_a_restart_a_client_is_told_only_what_it_had_not_got_of_a_member_that_was_removed_before(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with changing(servers, tmp_path, database) as (server, tables, configure):
+        configure("my", "maria")
+        await server.reload(NAME)
+        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        await server.subscribe(NAME, BEHIND)
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
+        assert await take(server, 1) == [("my", "1")]
+        configuration = configure("maria")
+        await server.reload(NAME)
+        await soon(lambda: server.moves(NAME).get(CLIENT))
+        assert not server.instances[NAME].gate.open_gaps, "the ring has what they lack"
+    async with embedded(configuration) as server:
+        await soon(lambda: server.destination_status(NAME).state == "running")
+        assert not server.instances[NAME].gate.gaps(CLIENT)
+        (gap,) = server.instances[NAME].gate.gaps(BEHIND)
+        assert gap.reason is Reason.REMOVE
 
 
 async def test_the_oldest_place_is_after_all_of_a_member_that_was_removed(
@@ -355,6 +414,38 @@ async def test_a_member_may_be_added_while_nothing_runs(
         mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")
         mysql97.query(f"INSERT INTO {tables['my']} VALUES (3, '')")
         assert sorted(await take(server, 2)) == [("maria", "2"), ("my", "3")]
+
+
+async def test_a_member_that_joined_while_a_client_was_not_served_is_read_on_for_the_others(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with changing(servers, tmp_path, database) as (server, tables, configure):
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
+        assert await take(server, 1) == [("my", "1")]
+        before = server.status(NAME, CLIENT).position
+        configuration = configure("my", "maria")
+        await server.reload(NAME)
+        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        await server.subscribe(NAME, BEHIND)
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")
+        assert await take(server, 1) == [("maria", "2")]
+        after = server.status(NAME, CLIENT).position
+    stored = tmp_path / NAME / "meta.dat"
+    data = json.loads(stored.read_text())
+    for it in data["clientDatas"]:
+        if it["clientIdentity"]["clientId"] == BEHIND:  # as one of a view that was stopped meanwhile
+            it["sluice"] |= {"position": before, "gtid": ""}
+    stored.write_text(json.dumps(data))
+    mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (3, '')")
+    async with embedded(configuration) as server:
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (4, '')")
+        for client in (CLIENT, BEHIND):
+            assert sorted(await take(server, 2, client=client)) == [("maria", "3"), ("my", "4")]
+        place = parse_place(server.status(NAME, BEHIND).position)
+        assert isinstance(place, Cut)
+        assert place.places.keys() == servers.keys()
+        assert parse_place(after).precedes(place)
 
 
 async def test_others_go_on_without_a_member_that_cannot_be_read(

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from sluice.protocol.content import Content
+from sluice.protocol.cut import Cut
 from sluice.protocol.errors import BadPositionError, GapError, GoneError
 from sluice.protocol.position import Position
 from sluice.store.batch import Batch, RangeLimits
@@ -343,3 +344,12 @@ def test_a_client_that_was_lost_when_it_left_is_unsettled_until_it_says_what_bec
 def test_a_place_outside_of_the_next_transaction_is_not_that_of_a_marker(cursors: Cursors, stream: Stream) -> None:
     with pytest.raises(BadPositionError):
         cursors.places.skip(CLIENT, Position.parse(str(stream.position(0))), now=NOW)
+
+
+def test_a_jump_keeps_the_places_of_all_members() -> None:
+    position = Position("source", "mysql-bin.000001", 1795956787, 4, 0)
+    cut = str(Cut({f"member{number}": position for number in range(64)}))
+    move = Move(Reason.REMOVE, cut, cut, "the server", 1, MoveState.OPEN, detail="x" * 1000)
+    read = Move.of(json.loads(json.dumps(move.stored())))
+    assert (read.before, read.after) == (cut, cut)
+    assert len(read.detail) < len(move.detail)

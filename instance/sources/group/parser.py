@@ -47,7 +47,7 @@ from ...status import MemberStatus, ParserStatus
 from ..thread import ParserThread
 from .config import GroupConfig
 from .member import Clock, MakeMember, Member
-from .places import check_places, places_of
+from .places import check_places, places_of, starts_of_others
 from .snapshot import GroupTableReader
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class GroupParser(ParserThread):
         self._ended: list[Member] = []  # whose parsers may still run
         self._merger: Merger | None = None
         self._reconfigured: GroupConfig | None = None  # what it is to go on with
-        self._starts: dict[str, Cursor] = {}  # of the members that join, as they were to be stored
+        self._starts: dict[str, Cursor] = {}  # of the members that join: where clients have them, or as it was stored
         self._reached: Cut | None = None  # what was put, once the stream has begun
         self._is_moving = False  # something has moved from the pools, and is not put yet
         self._broken: set[str] = set()  # the members of which a transaction was ended by a marker
@@ -330,6 +330,8 @@ class GroupParser(ParserThread):
         kept = begin if isinstance(begin, Cut) else Cut()
         if self._reconfigured is not None:
             self._config, self._reconfigured = self._reconfigured, None
+        if self._reached is None:
+            self._starts = starts_of_others(kept, places)
         parts, options = self._parts(kept), MemberOptions(self._config.pool)
         initial = [name for name in parts if name in kept.places or not kept.places]
         inside = {name for name, it in kept.places.items() if self._reached is not None and it != it.transaction}

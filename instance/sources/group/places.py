@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ....protocol.cut import Cut, parse_executed
+from ....protocol.cut import Cut, parse_executed, places_in
 from ....protocol.errors import SourceChangedError
-from ....store.cursor import OLDEST, Cursor, starts
+from ....store.cursor import OLDEST, Cursor, earliest, member_of, starts
 
 
 def check_places(places: Sequence[Cursor | None]) -> None:
@@ -17,6 +17,18 @@ def check_places(places: Sequence[Cursor | None]) -> None:
                 f"{it.position or it.journal} is a place of a single source, and the destination is a group: remove the"
                 " client, or make a destination of another name for the group"
             )
+
+
+def starts_of_others(kept: Cut, places: Sequence[Cursor | None]) -> dict[str, Cursor]:
+    """Return where the members begin that only some cuts have, so that the stream begins without them.
+
+    Those are the members that joined while a client was not served. None of the clients that have one may lose what
+    follows their places, so it begins at the first of these.
+    """
+    cuts = [it for it in places if it is not None and isinstance(it.position, Cut)]
+    names = {name for it in cuts for name in places_in(it.position or kept)} - kept.places.keys()
+    found = {name: earliest([own for it in cuts if (own := member_of(it, name)) is not None]) for name in names}
+    return {name: it for name, it in found.items() if it is not None}
 
 
 def places_of(name: str, places: Sequence[Cursor | None]) -> list[Cursor | None]:

@@ -6,3 +6,5 @@ MAX_MEMBERS: Final = 64
 """Of a merged stream, those that have left it included: their places stay."""
 NAME: Final = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 """What the name of a member looks like, as a regular expression."""
+KEYS: Final = "sluice.group."
+"""What the keys of a member's settings begin with: its name and a dot follow."""

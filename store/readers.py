@@ -72,6 +72,10 @@ class Readers:
         state = self._clients.find(client_id).state
         return isinstance(state, Meeting) or (isinstance(state, CatchingUp) and state.has_more)
 
+    def stop(self, client_id: int) -> None:
+        """Take the reader of a client away: it goes on at its cursor."""
+        self._clients.subscribers[client_id].suspend(self._clients.track)
+
     def leave(self) -> None:
         """Take all readers away: their clients go on at their cursors."""
         for client_id in self.catching_up:

@@ -19,7 +19,7 @@ from ...store.commits import Commits
 from ...store.cursor import OLDEST, Cursor, place_of, starts
 from ...store.cursors import Cursors
 from ...store.log.log import Log
-from ...store.log.shapes import difference
+from ...store.log.shapes import difference, of_both
 from ...store.moves import Gate
 from ...store.ring import Ring
 from ..conditions.judging import Judging
@@ -179,7 +179,7 @@ class Instance(Main):
         """Let a parser say in the stream that the log was written with another configuration."""
         log = None if self._log_writer is None else self._log_writer.log
         if log is not None and (before := log.shape_before(shape := self.config.shape())) is not None:
-            change = difference(before, shape)
+            change = difference(*of_both(before, shape))
             logger.warning(
                 "a marker in the stream will say: %s", change, extra={"destination": self.config.destination}
             )
@@ -245,6 +245,8 @@ class Instance(Main):
         assert isinstance(parser, Grouped)
         parser.reconfigure(config)
         self.configured = self.config = self.catch_up.config = config
+        if self._log_writer is not None:
+            self._log_writer.reconfigure(config)
         return True
 
     def _tell_reading(self, state: str, error: str) -> None:
@@ -623,7 +625,7 @@ class Instance(Main):
             for one in (self, *self._open_views):
                 one.note_removed(ended)
         for one in (self, *self._open_views):
-            one.drop_lost()
+            one.drop_lost(removed)
             one.pass_removed(removed)
         self.catch_up.tend(self.cursors, time.monotonic())
 

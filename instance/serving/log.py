@@ -141,6 +141,11 @@ class LogWriter:
                 return None
         return Cursor.at(end, self.log.executed)
 
+    def reconfigure(self, config: InstanceConfig) -> None:
+        """Say that what comes from here on is configured in another way: of another member, or with other settings."""
+        self._config = config
+        self.log.reshape(config.shape())
+
     def wake(self) -> None:
         """Say that there may be more to write."""
         self._wanted.set()
@@ -486,10 +491,15 @@ class LogReader:
         return Cursor.at(place, executed_text(executed_at(place, sides)))
 
     def _check_members(self, stop: Position | None) -> None:
-        """Raise GoneError if the log goes on after a member has begun that is not at the place: nobody knows where."""
-        new = [] if stop is None else [it for it in places_in(stop) if it not in places_in(self._place)]
-        if new:
-            raise GoneError(
-                f"the log lacks what follows {self._place}, and resumes at {stop}: nobody knows where member {new[0]}"
-                " began"
-            )
+        """Raise GoneError unless each member can be read up to where the log goes on.
+
+        Nobody knows where one began that is not at the place, and nothing reads one that was removed.
+        """
+        here = places_in(self._place)
+        ends = places_in(stop) if stop is not None and stop.is_merged else {}
+        new = [it for it in ends if it not in here]
+        names = self._config.sources() if self._config.is_merged else ends
+        removed = [it for it in ends.keys() - names.keys() if it in here and here[it] != ends[it]]
+        if new or removed:
+            why = f"nobody knows where member {new[0]} began" if new else f"member {min(removed)} was removed"
+            raise GoneError(f"the log lacks what follows {self._place}, and resumes at {stop}: {why}")

@@ -322,10 +322,11 @@ class Serving(ABC):
         """Let the clients that wait for what is lost go on after it, and store that at once; see `Places.pass_gap`."""
         self._tell_gaps(self.cursors.places.pass_gap(why, read, begin, moved_now()))
 
-    def pass_removed(self, names: Collection[str]) -> None:
+    def pass_removed(self, names: Collection[str]) -> Sequence[int]:
         """Let the clients go on that lack something of members that were removed; see `Places.pass_removed`."""
         if passed := self.cursors.places.pass_removed(names, moved_now()):
             self._tell_gaps(passed)
+        return passed
 
     def note_removed(self, names: Collection[str]) -> None:
         """Write down where members end that are read no longer, and store that; see `Places.note_removed`."""
@@ -387,13 +388,18 @@ class Serving(ABC):
             " log and source still have"
         )
 
-    def drop_lost(self) -> None:
-        """Tell the clients whose readers cannot go on, when they have confirmed what these have read."""
+    def drop_lost(self, removed: Collection[str]) -> None:
+        """Tell the clients whose readers cannot go on, when they have confirmed what these have read.
+
+        They go on if all that keeps them from it are members that were removed: see `Places.pass_removed`.
+        """
         for client_id in self.cursors.readers.catching_up:
             reader = self.catch_up.clients.get(self.cursors.clients.key(client_id))
             error = reader.error if reader is not None else None
             if isinstance(error, LOST) and not self.cursors.readers.has_more(client_id):
-                self._fall_out(client_id, error)
+                self.cursors.readers.stop(client_id)
+                if client_id not in self.pass_removed(removed):
+                    self._fall_out(client_id, error)
 
     def note_refused(self) -> None:
         """Say which clients are served no longer because of their conditions on rows."""

@@ -9,9 +9,9 @@ import re
 from typing import Final
 
 from ...instance.properties import Lookup, Property
-from ...instance.sources.group.config import MEMBERS_KEY, PREFIX, SOURCE_KEY
+from ...instance.sources.group.config import MEMBERS_KEY, SOURCE_KEY
 from ...protocol.errors import ConfigError
-from ...protocol.member import MAX_MEMBERS
+from ...protocol.member import KEYS, MAX_MEMBERS
 
 BEANS: Final = "group-instance.xml"
 STORE_KEY: Final = "sluice.instance.store"
@@ -62,7 +62,7 @@ def group_settings(lookup: Lookup, origin: str) -> dict[str, Property]:
         MEMBERS_KEY: Property(",".join(f"master{number}" for number in numbers), origin),
     }
     for (role, number, name), item in given.items():
-        settings[f"{PREFIX}master{number}.canal.instance.{role}.{name}"] = item
+        settings[f"{KEYS}master{number}.canal.instance.{role}.{name}"] = item
     return settings
 
 

@@ -48,7 +48,7 @@ from .files import (
     write_at,
     write_executed,
 )
-from .shapes import Shape, ShapedPart, join, source_end
+from .shapes import Shape, ShapedPart, join, of_both, source_end
 from .slots import Packed, pack
 
 logger = logging.getLogger(__name__)
@@ -256,6 +256,8 @@ class Log:
         self._files: list[File] = []
         self._changed = threading.Condition()
         self._write_lock = threading.Lock()
+        self._shape: Shape = {}
+        """Of what is added next."""
         self._sync_lock = threading.Lock()
         self._writing: _Writing | None = None
         self._closed = False
@@ -317,13 +319,16 @@ class Log:
             return Extent(tuple(it.status for it in self._files), holds)
 
     def shape_before(self, now: Shape) -> Shape | None:
-        """Return the shape of the rows before its end if what comes next has another one, which ``now`` is."""
+        """Return the shape of the rows before its end if what comes next has another one, which ``now`` is.
+
+        Members that come or go change nothing of what the others bring.
+        """
         with self._changed:
             if not self._files:
                 return None
             head = self._files[-1].head
-            before = head.past[-1].shape if head.past and not self._files[-1].rows else head.shape
-            return None if before == now else before
+            before, after = of_both(head.past[-1].shape if head.past and not self._files[-1].rows else head.shape, now)
+            return None if before == after else before
 
     def source_end(self, place: Position, now: Shape) -> Position | None:
         """Return up to where the source is to be read from a place on; None: without an end.
@@ -554,10 +559,15 @@ class Log:
             self._begin(start, executed, shape)
 
     def _begin(self, start: Position, executed: str | None, shape: Shape) -> None:
+        self._shape = shape
         continues = self._goes_on_at(start, executed)
         if continues and self._files[-1].head.shape == shape and self.end == start:
             return
         self._roll(self._head(start, executed, shape, continues=continues))
+
+    def reshape(self, shape: Shape) -> None:
+        """Say that what is added next has another shape: the next transaction begins another file."""
+        self._shape = shape
 
     def _goes_on_at(self, start: Position, executed: str | None) -> bool:
         """Whether nothing is missing between the end and a place: each member is there, or has executed the same.
@@ -599,9 +609,9 @@ class Log:
             self._make_room(piece.packed.size)
             file, writing = self._files[-1], self._writing
             assert writing is not None
-            if file.size >= self._file_size and writing.boundary:
+            if (file.size >= self._file_size or file.head.shape != self._shape) and writing.boundary:
                 executed = write_executed(writing.executed)
-                self._roll(self._head(piece.words.from_, executed, file.head.shape, continues=True))
+                self._roll(self._head(piece.words.from_, executed, self._shape, continues=True))
                 file, writing = self._files[-1], self._writing
                 assert writing is not None
             self._add(file, writing, piece)
@@ -864,7 +874,7 @@ class Log:
         except OSError:
             os.close(fd)
             raise
-        executed = read_executed(file.head.start, file.head.executed)
+        executed, self._shape = read_executed(file.head.start, file.head.executed), file.head.shape
         writing = self._writing = _Writing(fd, index_fd, 0, executed=executed)
         lines, pending = [], list[Words]()
         file.end = file.head.start

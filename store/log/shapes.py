@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from ...protocol.cut import ONE, Cut, parse_place, places_in
 from ...protocol.errors import ReshapedError
+from ...protocol.member import KEYS
 from ...protocol.position import Position
 
 Shape = Mapping[str, Any]
@@ -42,6 +43,24 @@ def join(parts: Sequence[ShapedPart], part: ShapedPart) -> tuple[ShapedPart, ...
     return (*parts, part)[-KEPT:]
 
 
+def of_member(shape: Shape, name: str) -> Shape:
+    """Return what shapes the entries of a member: what is configured for others does not."""
+    return {key: value for key, value in shape.items() if _member(key) in ("", name)}
+
+
+def of_both(before: Shape, now: Shape) -> tuple[Shape, Shape]:
+    """Return two shapes without what is configured for members that only one of them has."""
+    names = {_member(key) for key in before} & {_member(key) for key in now}
+    one, other = ({key: it for key, it in shape.items() if _member(key) in names} for shape in (before, now))
+    return one, other
+
+
+def _member(key: str) -> str:
+    """Return the member whose setting a key is; empty for one of the whole stream."""
+    name, dot, _ = key.removeprefix(KEYS).partition(".") if key.startswith(KEYS) else ("", "", "")
+    return name if dot else ""
+
+
 def difference(before: Shape, now: Shape) -> str:
     """Say what is configured now, and what was before, for each key that differs."""
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
@@ -60,7 +79,7 @@ def source_end(
     for name, at in places_in(place).items():
         limit = None if until is None else places_in(until)[name]
         if limit is None or at < limit:
-            end = _end_of_member(parts, name, at, now)
+            end = _end_of_member(parts, name, at, of_member(now, name))
             if end is not None and (limit is None or end < limit):
                 ends[name] = end
     if not ends:
@@ -72,12 +91,13 @@ def _end_of_member(parts: Sequence[ShapedPart], name: str, at: Position, now: Sh
     """Return up to where a member gives what was delivered; None: without an end. Raises ReshapedError."""
     for part in parts:
         start, end = places_in(part.start).get(name), places_in(part.end).get(name)
-        if end is None or start == end or part.shape == now or not end.is_comparable(at) or end <= at:
+        before = of_member(part.shape, name)
+        if end is None or start == end or before == now or not end.is_comparable(at) or end <= at:
             continue
         if start is None or start <= at:
             raise ReshapedError(
                 f"the log has lost what was delivered after {at}, and the source would give something else up to"
-                f" {end}, because the configuration has changed since: {difference(part.shape, now)}"
+                f" {end}, because the configuration has changed since: {difference(before, now)}"
             )
         if part is parts[0] and len(parts) == KEPT:
             raise ReshapedError(

@@ -16,6 +16,7 @@ from sluice.protocol.canal.rows import decode_rows
 from sluice.protocol.cut import Cut, parse_place
 from sluice.protocol.errors import ConfigError
 from sluice.server.embedded import EmbeddedServer
+from sluice.store.moves import Reason
 from tests import commands
 from tests.conftest import Database
 from tests.integration.test_group import group
@@ -41,8 +42,12 @@ def members(mysql97: Server, mariadb118: Server, database: Database) -> Members:
 def configured(members: Members, folder: Path, **settings: Any) -> GroupConfig:
     """A group with a log, and a ring of 1 MiB."""
     options = {"store": "mixed", "file_flush_period": 20, "memory_buffer_size": 1024, "store_min_free": 0}
-    tables = ",".join(rf"{schema}\..*" for _, schema in members.values())
-    return group({name: it for name, (it, _) in members.items()}, folder, tables, **(options | settings))
+    return group({name: it for name, (it, _) in members.items()}, folder, tables(members), **(options | settings))
+
+
+def tables(members: Members) -> str:
+    """A filter that lets the tables of these members pass."""
+    return ",".join(rf"{schema}\..*" for _, schema in members.values())
 
 
 def logging(members: Members, folder: Path, **settings: Any) -> AbstractAsyncContextManager[EmbeddedServer]:
@@ -167,6 +172,74 @@ def test_the_check_says_what_the_file_of_beans_of_a_group_implies(tmp_path: Path
     )
     said = commands.run("check", "--conf", str(tmp_path)).stdout
     assert "group-instance.xml implies sluice.instance.store = mixed and sluice.instance.meta = file" in said
+
+
+async def write_files(server: EmbeddedServer, members: Members) -> str:
+    """Insert rows 1 to 1600 into each member; return the name of a file in the middle of the log, of several."""
+    for first in range(1, 1601, 100):
+        await write(server, members, first, first + 99)
+    files = extent(server).files
+    assert len(files) > 3
+    return files[len(files) // 2].name
+
+
+async def test_clients_get_from_the_log_all_of_a_member_that_was_removed_while_nothing_ran(
+    members: Members, tmp_path: Path
+) -> None:
+    async with logging(members, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT)
+        await server.subscribe(NAME, OTHER)
+        await soon(lambda: server.status(NAME, OTHER).position)
+        await write(server, members, 1, 400)
+        assert await take(server, members, 800) == each(members, 1, 400)
+    left = {"maria": members["maria"]}
+    async with logging(left, tmp_path) as server:
+        await running(server)
+        fill(*left["maria"], 401, 401)
+        assert await take(server, members, 1) == {"maria": [401]}
+        assert await take(server, members, 801, OTHER) == each(members, 1, 400) | {"maria": list(range(1, 402))}
+        await soon(lambda: server.status(NAME, OTHER).state == "attached")
+        assert not server.instances[NAME].gate.moves
+
+
+async def test_behind_a_hole_of_the_log_a_client_is_told_what_nothing_reads_any_more_and_gets_the_rest(
+    members: Members, tmp_path: Path
+) -> None:
+    async with logging(members, tmp_path, store_max_bytes=8 << 20) as server:
+        await server.subscribe(NAME, CLIENT)
+        await soon(lambda: server.status(NAME, CLIENT).position)
+        lost = await write_files(server, members)
+    (tmp_path / NAME / "log" / lost).rename(tmp_path / lost)
+    async with logging({"maria": members["maria"]}, tmp_path, filter_regex=tables(members)) as server:
+        await running(server)
+        found: dict[str, list[int]] = {"my": [], "maria": []}
+        while len(found["maria"]) < 1600:
+            for name, rows in (await take(server, members, 1)).items():
+                found[name] += rows
+        assert found["maria"] == each(members, 1, 1600)["maria"]
+        missing = sorted(set(range(1, 1601)) - set(found["my"]))
+        assert found["my"] == [it for it in range(1, 1601) if it not in missing]
+        runs = sum(it - 1 not in missing for it in missing)  # its limit has taken away the beginning of the log, too
+        gaps = server.instances[NAME].gate.gaps(CLIENT)
+        assert len(gaps) == runs == 2
+        assert {(it.reason, it.detail) for it in gaps} == {(Reason.REMOVE, "member my was removed")}
+
+
+async def test_a_member_that_joins_keeps_no_client_behind_a_hole_of_the_log_from_reading_the_others(
+    members: Members, tmp_path: Path
+) -> None:
+    alone = {"my": members["my"]}
+    async with logging(alone, tmp_path, store_max_bytes=8 << 20, filter_regex=tables(members)) as server:
+        await server.subscribe(NAME, CLIENT)
+        await soon(lambda: server.status(NAME, CLIENT).position)
+        lost = await write_files(server, alone)
+    (tmp_path / NAME / "log" / lost).rename(tmp_path / lost)
+    async with logging(members, tmp_path) as server:
+        await running(server)
+        assert await take(server, members, 1600) == each(alone, 1, 1600)
+        await soon(lambda: server.destination_status(NAME).parser.members[-1].state == "merged")
+        await write(server, members, 1601, 1601)
+        assert await take(server, members, 2) == each(members, 1601, 1601)
 
 
 def single(members: Members, name: str, folder: Path, **settings: Any) -> Any:

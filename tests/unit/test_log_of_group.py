@@ -23,7 +23,7 @@ from sluice.protocol.errors import ConfigError, GoneError, ReshapedError
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
 from sluice.store.log.files import MERGED_FORMAT, read_block, read_head, write_executed
-from sluice.store.log.log import Limits, Log, Piece, take
+from sluice.store.log.log import Limits, Log, Piece, stored_files, take
 from sluice.store.log.shapes import KEPT, ShapedPart, source_end
 from sluice.store.ring import Ring
 from sluice.store.track import Track
@@ -344,6 +344,43 @@ def test_a_member_is_read_from_the_source_as_far_as_that_gives_what_was_delivere
         source_end([part], cut(a=4, b=1), SHAPE)
     with pytest.raises(ReshapedError, match="no longer knows"):
         source_end([part] * KEPT, cut(a=1, b=1), SHAPE)
+
+
+OF_B = {"sluice.group.b.zone": "UTC"}
+
+
+def test_what_is_configured_for_a_member_shapes_the_entries_of_that_alone() -> None:
+    part = ShapedPart(cut(a=3, b=3), cut(a=6, b=6), SHAPE | OF_B)
+    now = SHAPE | {"sluice.group.b.zone": "CET", "sluice.group.c.zone": "CET"}
+    assert source_end([part], cut(a=4, b=6), SHAPE) is None, "b was removed"
+    assert source_end([part], cut(a=4, b=6), now) is None, "c has joined"
+    with pytest.raises(
+        ReshapedError, match=r"because the configuration has changed since: sluice.group.b.zone is 'CET'"
+    ):
+        source_end([part], cut(a=6, b=4), now)
+
+
+def test_a_marker_of_another_shape_comes_only_if_members_are_shaped_otherwise_that_go_on(log: Log) -> None:
+    track = Merged().cursors.track
+    assert track.floor is not None
+    log.begin(track.floor, write_executed(track.gtids), SHAPE | OF_B)
+    assert log.shape_before(SHAPE) is None, "b was removed"
+    assert log.shape_before(SHAPE | OF_B | {"sluice.group.d.zone": "CET"}) is None, "d joins"
+    assert log.shape_before(SHAPE | {"sluice.group.b.zone": "CET"}) is not None
+
+
+def test_what_comes_after_a_member_has_joined_is_in_a_file_that_says_how_it_is_shaped(folder: Path) -> None:
+    server = Merged()
+    with opened(folder) as log:
+        begin(log, server)
+        server.put("ab")
+        log.append(pieces(server))
+        log.reshape(SHAPE | OF_B)
+        server.put("ab")
+        log.append(pieces(server, 2))
+        assert [it.head.shape for it in stored_files(folder)] == [SHAPE, SHAPE | OF_B]
+        assert len(log.extent.stretches) == 1
+        assert _read_all(log, cut(a=0, b=0, c=0)) == numbered("abab")
 
 
 def test_a_log_that_is_far_behind_all_clients_in_any_member_is_not_completed(folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, PrivateAttr, field_validator, model_validator
 
 from ....protocol.errors import ConfigError
-from ....protocol.member import MAX_MEMBERS, NAME
+from ....protocol.member import KEYS, MAX_MEMBERS, NAME
 from ....store.cursor import Cursor, as_member, place_of
 from ...config import InstanceConfig, lower
 from ...meta.base import InUse
@@ -19,7 +19,6 @@ from ..files.config import FilesConfig
 from ..kafka.config import KafkaConfig
 from ..mysql.config import MysqlConfig
 
-PREFIX = "sluice.group."
 SOURCE_KEY = "sluice.instance.source"
 MEMBERS_KEY = "sluice.group.members"
 KINDS: Mapping[str, type[InstanceConfig]] = {"files": FilesConfig, "kafka": KafkaConfig, "mysql": MysqlConfig}
@@ -75,7 +74,7 @@ class GroupConfig(InstanceConfig):
         keys = [*cls.fields_by_key()]
         for name in _names(lookup):
             own = _own_keys(_kind_of(lookup, name))
-            keys += [key for it in own for key in (f"{PREFIX}{name}.{it}", it)]
+            keys += [key for it in own for key in (f"{KEYS}{name}.{it}", it)]
         return keys
 
     @classmethod
@@ -168,7 +167,7 @@ class GroupConfig(InstanceConfig):
         """See `InstanceConfig.shape`."""
         common = super().shape()
         own = {
-            f"{PREFIX}{name}.{key}": value
+            f"{KEYS}{name}.{key}": value
             for name, it in self._parts.items()
             for key, value in it.shape().items()
             if key not in common
@@ -196,7 +195,7 @@ def _names(lookup: Lookup) -> list[str]:
 
 def _kind_of(lookup: Lookup, name: str) -> type[InstanceConfig]:
     """Return what can be configured of a member. Raises ConfigError."""
-    key = f"{PREFIX}{name}.{SOURCE_KEY}"
+    key = f"{KEYS}{name}.{SOURCE_KEY}"
     found = lookup([key]).get(key)
     kind = found.value.lower() if found is not None and found.value else "mysql"
     if kind not in KINDS:
@@ -213,7 +212,7 @@ def _own_keys(kind: type[InstanceConfig]) -> dict[str, None]:
 def _read_member(group: GroupConfig, lookup: Lookup, folder: Path, name: str) -> InstanceConfig:
     """Read the settings of a member. Raises ConfigError."""
     kind = _kind_of(lookup, name)
-    own, prefix = _own_keys(kind), f"{PREFIX}{name}."
+    own, prefix = _own_keys(kind), f"{KEYS}{name}."
     wrong = [key for key in lookup.keys if key.startswith(prefix) and key.removeprefix(prefix) not in own]
     if wrong:
         raise ConfigError(

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..protocol.cut import Cut, is_cut, parse_place, places_in
-from ..protocol.errors import BadPositionError, PurgedError, UnknownBatchError
+from ..protocol.errors import BadPositionError, GoneError, PurgedError, UnknownBatchError
 from ..protocol.position import Position
 from .admission import Admission
 from .batch import Batch
@@ -19,7 +19,7 @@ from .side import gaps_batch
 from .states import Ahead, Behind, Gone, InRing, Served, State, Waiting
 from .status import ClientStatus
 from .subscriber import Subscriber
-from .track import Wanted
+from .track import Wanted, unknown_start
 
 NOBODY = By()
 """Moves of places that nobody asked for are made by the server itself."""
@@ -103,6 +103,10 @@ class Places:
             state = Ahead.at(track, start).resolve(track, wanted)
             if isinstance(state, Gone):
                 raise state.error
+            if isinstance(state, Behind) and not track.is_logged(start):
+                assert start.position is not None
+                for name in sorted(track.unknown_in(start.position)):
+                    raise GoneError(unknown_start(start.position, name))
             return state, replace(start, delivered=start.delivered or start.position)
         if isinstance(start, str) and "/" in start:
             start = parse_place(start)

@@ -1,7 +1,7 @@
 """A ring as a part of the stream: its places have positions, and its tables pass a filter or not."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypedDict, overload
 
@@ -64,6 +64,14 @@ class Chosen(TypedDict):
     allowed: bytearray | None
     verdicts: Verdicts | None
     texts: bool
+
+
+def unknown_start(place: Position, member: str) -> str:
+    """Say that a member is not in a place, and that nobody knows where it began."""
+    return (
+        f"member {member} has joined the group since {place}, and nobody knows any more where it began: begin at a"
+        " place that has it, such as `latest`; in Spark with a new checkpoint"
+    )
 
 
 MOST_CUTS: Final = 16
@@ -151,6 +159,11 @@ class Track:
         if not isinstance(place, Cut) or self.starts.keys() <= place.places.keys():
             return place
         return Cut({**self.starts, **place.places})
+
+    def unknown_in(self, place: Position) -> Collection[str]:
+        """Return the members of a merged stream that are not in a place, and of which nobody knows where they began."""
+        place, floor = self.filled(place), self.floor
+        return floor.places.keys() - place.places.keys() if isinstance(floor, Cut) and isinstance(place, Cut) else ()
 
     def join_member(self, name: str, start: Position, gtids: GtidSet | None) -> None:
         """Note where a member begins that joins the stream, and what it has executed there; None if unknown."""

@@ -38,7 +38,7 @@ from ...store.log.log import Extent
 from ...store.moves import SERVER, By, Gate
 from ...store.ring import Ring
 from ...store.snapshot import Selection, TableProgress
-from ...store.track import EVERYTHING, Wanted
+from ...store.track import EVERYTHING, Wanted, unknown_start
 from ..columns import SourceColumn
 from ..conditions.condition import leaves
 from ..config import InstanceConfig
@@ -568,14 +568,26 @@ class Serving(ABC):
         if self._failure:
             raise DestinationStoppedError(f"destination:{self.config.destination} has failed: {self._failure}")
 
-    def check_members(self, from_: Position, to: Position) -> None:
-        """Raise GoneError if nobody has a part of a range any more, because it is of a member that was removed."""
-        if not isinstance(to, Cut) or self.cursors.track.is_logged(Cursor.at(from_)):
-            return
+    def start_of_range(self, from_: Position, to: Position) -> Position:
+        """Return where a range begins in each member in which it ends: one that has joined since begins at its start.
+
+        Raises GoneError if nobody has a part of it any more, because that is of a member that was removed, or if nobody
+        knows where a member began that is not in ``from_``.
+        """
+        if not (isinstance(from_, Cut) and isinstance(to, Cut)):
+            return from_
+        track = self.cursors.track
+        starts = {name: it for name, it in track.starts.items() if name in to.places}
+        begin = Cut({**starts, **from_.places})
+        if track.is_logged(Cursor.at(begin)):
+            return begin
         names = self.catch_up.config.sources()
-        lost = [it for it in to.places if it not in names and not Cut({it: to.places[it]}).precedes(from_)]
+        lost = [it for it in to.places if it not in names and not Cut({it: to.places[it]}).precedes(begin)]
         if lost:
             raise GoneError(f"member {lost[0]} was removed, and nothing has what came of it from {from_} to {to}")
+        if unknown := to.places.keys() - begin.places.keys():
+            raise GoneError(unknown_start(from_, min(unknown)))
+        return begin
 
     def check_stream(self, client_id: int) -> None:
         """Raise the reason if the stream will never reach what a client waits for; trying again does not help then.

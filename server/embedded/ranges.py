@@ -237,7 +237,7 @@ class Ranges(Destinations):
         if limits.until is not None:
             end = end.meet(limits.until)
         async with _open_range(instance, client_id, after, end) as opened:
-            return await opened.range(limits)
+            return replace(await opened.range(limits), from_=str(after))
 
     async def _source_end(self, instance: Serving) -> str:
         try:
@@ -280,6 +280,6 @@ class Ranges(Destinations):
 def _open_range(
     instance: Serving, client_id: int, from_: Position, to: Position
 ) -> AbstractAsyncContextManager[SharedRange]:
-    """Read again what a client wants of a range. Raises GoneError if nobody has a part of it any more."""
-    instance.check_members(from_, to)
-    return instance.catch_up.open_range(from_, to, instance.cursors.clients.wanted(client_id))
+    """Read again what a client wants of a range. Raises GoneError as `Serving.start_of_range`."""
+    begin = instance.start_of_range(from_, to)
+    return instance.catch_up.open_range(begin, to, instance.cursors.clients.wanted(client_id))

@@ -358,6 +358,59 @@ async def test_a_client_that_catches_up_while_a_member_joins_gets_all_of_that(
         await soon(lambda: server.status(NAME, BEHIND).state == "attached")
 
 
+async def rows_in(server: EmbeddedServer, begin: str, end: str) -> list[tuple[str, str]]:
+    """Read a range: the member of each row, and its first column."""
+    found = []
+    async for batch in server.rows(NAME, CLIENT, begin, end):
+        for it in entries(batch):
+            if it.entryType == pb.ROWDATA and (rows := pb.RowChange.FromString(it.storeValue).rowDatas):
+                (member,) = [prop.value for prop in it.header.props if prop.key == "sluice.member"]
+                found += [(member, row.afterColumns[0].value) for row in rows]
+    return found
+
+
+async def test_a_range_from_before_a_member_joined_has_all_of_it_while_its_start_is_known(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with changing(servers, tmp_path, database, memory_buffer_size=64) as (server, tables, configure):
+        begin = server.status(NAME, CLIENT).position
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
+        assert await take(server, 1) == [("my", "1")]
+        between = server.status(NAME, CLIENT).position
+        configuration = configure("my", "maria")
+        await server.reload(NAME)
+        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")
+        assert await take(server, 1) == [("maria", "2")]
+        end = server.status(NAME, CLIENT).position
+        for number in range(10, 50):  # more than the ring holds
+            mysql97.query(f"INSERT INTO {tables['my']} VALUES ({number}, '')")
+        assert len(await take(server, 40)) == 40
+        async with asyncio.timeout(SECONDS):
+            assert sorted(await rows_in(server, begin, end)) == [("maria", "2"), ("my", "1")]
+            assert await rows_in(server, begin, between) == [("my", "1")]
+            parts = await server.splits(NAME, CLIENT, begin, end, 2)
+            assert (parts[0].from_, parts[-1].to, sum(it.rows for it in parts)) == (begin, end, 2)
+            status = await server.position(NAME, CLIENT, after=begin, until=end, timeout=1)
+            assert (status.range.from_, status.range.rows > 0) == (begin, True)
+    async with embedded(configuration) as server:
+        await soon(lambda: server.destination_status(NAME).state == "running")
+        latest = server.status(NAME, CLIENT).position
+        async with asyncio.timeout(5):
+            for call in (
+                rows_in(server, begin, end),
+                server.splits(NAME, CLIENT, begin, end, 2),
+                server.position(NAME, CLIENT, after=begin),
+                server.seek(NAME, CLIENT, begin),
+                server.subscribe(NAME, BEHIND, start=begin),
+            ):
+                with pytest.raises(GoneError, match="member maria has joined the group since"):
+                    await call
+        assert server.status(NAME, CLIENT).position == latest
+        assert server.instances[NAME].cursors.clients.ids == [CLIENT]
+
+
 async def test_a_snapshot_of_a_member_that_is_removed_pauses_and_says_so(
     mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
 ) -> None:

@@ -197,6 +197,8 @@ class Grouped(Protocol):
 class MemberParser(Parser, Protocol):
     """A parser that reads a member of a group."""
 
+    names_places: bool
+    """Name the place where another server of the source is read on, before anything comes: cuts are compared by it."""
     heartbeat: float
     """Seconds without a change after which the source is asked to say that it has none; 0: a while."""
     on_caught_up: Callable[[float], None]

@@ -116,6 +116,7 @@ class Subscriber:
     def resolve(self, stream: Stream) -> None:
         """Be served as soon as the ring has its place."""
         if isinstance(self.state, Ahead | Starting):
+            self.fill(self.state.track.moved)
             state = self.state.resolve(stream, self.wanted)
             if state is not self.state:
                 self.become(state)

@@ -180,6 +180,23 @@ class Track:
         gtids = {name: self.gtids[name] for name in self.starts if name in self.gtids}
         return replace(cursor, position=place, gtid=executed_text(gtids | parse_executed(cursor.gtid)))
 
+    def moved(self, cursor: Cursor) -> Cursor:
+        """Return a cursor with the names that places have where its members are read from another server now.
+
+        That is known of a member that has executed there what it had where the stream begins.
+        """
+        place, floor = cursor.position, self.floor
+        if not (isinstance(place, Cut) and isinstance(floor, Cut)) or place.is_comparable(floor):
+            return cursor
+        executed = parse_executed(cursor.gtid)
+        same = {name for name, it in executed.items() if it == self.gtids.get(name)} & place.places.keys()
+        moved = {name: floor.places[name] for name in same if not place.places[name].is_comparable(floor.places[name])}
+        restart = cursor.restart
+        if isinstance(restart, Cut):
+            kept = {name: it for name, it in restart.places.items() if name not in moved}
+            restart = Cut(kept) if kept else None
+        return replace(cursor, position=Cut({**place.places, **moved}), restart=restart) if moved else cursor
+
     def pass_members(self, cursor: Cursor, ends: Mapping[str, Position]) -> Cursor:
         """Return a cursor after what is before the stream of members that are read no longer, whose ends are given."""
         place = cursor.position

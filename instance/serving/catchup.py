@@ -70,9 +70,10 @@ class Reader:
         self._feed.join(timeout)
 
     def _begin(self, position: Position | None, gtids: Before) -> None:
-        del gtids
         if position is not None:
             self.track.begin(position)
+            if isinstance(gtids, dict):  # they tell where a client is whose member has another server now
+                self.track.gtids = gtids
 
     def _notify(self) -> None:
         if not self._notified.is_set():

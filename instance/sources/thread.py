@@ -39,6 +39,8 @@ class ParserThread(ABC):
 
         An error is a PurgedError or a SourceChangedError. For a single place only `failure` may say so.
         """
+        self.names_places = False
+        """See `sluice.instance.source.MemberParser`."""
         self.heartbeat = 0.0
         """See `sluice.instance.source.MemberParser`."""
         self.on_caught_up: Callable[[float], None] = _ignore

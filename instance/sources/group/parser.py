@@ -411,6 +411,7 @@ class GroupParser(ParserThread):
             on_change=self._wake.set,
             on_state=self._tell,
         )
+        member.parser.names_places = True
         member.parser.heartbeat = self._config.window / 2000
         member.parser.agree_with(self._agreement, name)
         restarts, known = member.pool.ring.restarts, self._ring.restarts.members.get(name)

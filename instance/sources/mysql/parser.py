@@ -480,7 +480,7 @@ class BinlogParser(ParserThread, Generic[Configured, Opened]):
             errors = list(refused.values())
             purged = (error for error in errors if isinstance(error, PurgedError))
             raise next(purged, errors[0]) if self._config.auto_reset_latest_pos_mode else errors[0]
-        return start
+        return finder.name(start) if self.names_places else start
 
     def _resumption(self, start: Start, facts: ServerFacts) -> Start:
         """Return where to go on when the connection is gone: after the last slot that was put.

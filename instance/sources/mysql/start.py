@@ -536,6 +536,16 @@ class PlaceFinder(ABC):
             f" {files[0]}"
         )
 
+    def name(self, start: Start) -> Start:
+        """Return the start for a place of another server with its place here, after the same transactions.
+
+        Raises SourceError if this server does not have these up to any place.
+        """
+        is_of_other = start.cursor is not None and start.cursor.position is not None and start.position is None
+        if not is_of_other or start.gtids is None:
+            return start
+        return replace(self._at_gtids(start.gtids, self._files()), cursor=start.cursor)
+
     def _at_first_after(self, files: Sequence[str], executed: GtidSet, gtids: GtidSet) -> Start:
         """Start at the first transaction that is not in a set, if all before it are."""
         newest = dict(_newest(gtids)) if isinstance(gtids, MariadbGtidSet) else {}

@@ -436,6 +436,10 @@ class InstanceConfig(Settings):
         """Return the configurations of the single sources that are read, by the names of members; of one that is ''."""
         return {"": self}
 
+    def with_sources(self, sources: Mapping[str, "InstanceConfig"]) -> "InstanceConfig":
+        """Return it with other configurations of the single sources that are read, by their names."""
+        return sources[""]
+
     def goes_on_with(self, other: "InstanceConfig") -> bool:
         """Whether what reads by this configuration can go on with another one, without a new beginning."""
         del other

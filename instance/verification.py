@@ -14,14 +14,16 @@ from pydantic import ValidationError
 from ..protocol import props
 from ..protocol.canal import entry_pb2 as pb
 from ..protocol.canal.packet_pb2 import Messages
-from ..protocol.cut import Before
+from ..protocol.cut import Before, Cut, parse_place, places_in
 from ..protocol.errors import ConfigError, GoneError, PurgedError, SourceChangedError, SourceError
+from ..protocol.member import KEYS
 from ..protocol.position import Position
+from ..store.chain import Had
 from ..store.cursor import Cursor
 from ..store.log.errors import DamagedLogError, LogError
 from ..store.log.files import Block, EntriesReader, Words, read_block, words_of
 from ..store.log.log import File, stored_files
-from ..store.log.shapes import Shape, difference
+from ..store.log.shapes import Shape, difference, of_member
 from ..store.log.slots import unpack
 from ..store.ring import Collected, Ring, Staging
 from ..store.segment import SegmentWriter
@@ -31,6 +33,8 @@ from .source import Findings, ParserFactory
 
 PATIENCE: Final = 60.0
 """Seconds that the source may take for what follows."""
+LAST: Final = 1 << 62
+"""A rank that no file has: all before it is had."""
 ROOM: Final = 64 << 20
 """Bytes of entries of the source that wait for those of the log."""
 
@@ -51,7 +55,7 @@ def compare_log(
     stop: str | None,
     advance: Callable[[str, int, int], None],
 ) -> LogReport:
-    """Compare what a log holds with what its source gives now, entry by entry.
+    """Compare what a log holds with what its source gives now, entry by entry; of a group each member by itself.
 
     Each file is compared as it was configured when it was written. The range are positions; None are the begin and the
     end of the log. A server may use the log meanwhile. ``advance`` is told which file it is at, and how many bytes of
@@ -64,16 +68,16 @@ def compare_log(
     files = stored_files(folder)
     if not files:
         raise ConfigError(f"there is no log in {folder} (sluice.instance.store)")
-    if files[0].head.start.is_merged:
-        raise ConfigError(f"the log in {folder} is that of a group: it cannot be compared with its members yet")
-    limits = Position.parse(start) if start else None, Position.parse(stop) if stop else None
+    if files[0].head.start.is_merged != config.is_merged:
+        kinds = ("a group", "a single source") if config.is_merged else ("a single source", "a group")
+        raise ConfigError(f"{config.destination} reads {kinds[0]}, and the log in {folder} has places of {kinds[1]}")
+    limits = parse_place(start) if start else None, parse_place(stop) if stop else None
     clock = time.monotonic()
     report = LogReport(start or str(files[0].head.start), stop or "its end")
     total, done = sum(it.size for it in files), 0
     with TemporaryDirectory(prefix="sluice-verify-") as temporary:
         for file in files:
-            then = as_written(config, file.head.shape)
-            comparison = Comparison(then.beside(Path(temporary)), make_parser, file, report, limits)
+            comparison = Comparison(config.beside(Path(temporary)), make_parser, file, report, limits)
             for offset in comparison.run():
                 advance(file.path.name, done + offset, total)
             done += file.size
@@ -96,6 +100,32 @@ def as_written(config: InstanceConfig, shape: Shape) -> InstanceConfig:
     return config.model_copy(update={name: getattr(valid, name) for name in changed})
 
 
+def alone(config: InstanceConfig, shape: Shape, member: str) -> InstanceConfig | None:
+    """Return the configuration that reads a member alone as it was written; None if it is not configured any more."""
+    if not config.is_merged:
+        return as_written(config, shape)
+    part = config.sources().get(member)
+    if part is None:
+        return None
+    own = {key.removeprefix(f"{KEYS}{member}."): it for key, it in of_member(shape, member).items()}
+    return as_written(config, shape).with_sources({member: as_written(part, own)})
+
+
+def at(member: str, place: Position) -> Position:
+    """Return a place of a member as one of its stream: that of a single source is the place itself."""
+    return Cut({member: place}) if member else place
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What a block has of a member."""
+
+    block: Block
+    words: Words
+    start: Position
+    end: Position
+
+
 class Comparison:
     """A file of a log beside the source."""
 
@@ -116,35 +146,58 @@ class Comparison:
         self._entries = EntriesReader()
 
     def run(self) -> Iterator[int]:
-        """Compare; give the offset after each block."""
+        """Compare; give the offset after each block: in a group as far as all members together are."""
         fd = self._open()
         if fd is None:
             self._report.unread[f"file that the log has deleted meanwhile: {self._file.path.name}"] += 1
             return
         try:
-            blocks = [it for it in self._blocks(fd) if self._is_wanted(it[1])]
-            # The source may have purged a part of it, which ends with a file of its own.
-            whole = [words.from_ for _, words in blocks if not words.from_.n]
-            places = [it for i, it in enumerate(whole) if not i or it.file_key != whole[i - 1].file_key]
-            if not places:
-                return
-            now, then = self._config.shape(), self._file.head.shape
-            if now != then:
-                why = f"another configuration, which is not known in full: {difference(then, now)}"
-                for block, _ in blocks:
-                    self._report.unread[f"entries of {self._file.path.name}, written with {why}"] += block.count
-                    yield block.end
-                return
-            with Again(self._config, self._make_parser, places) as again:
-                begin = again.begin()
-                for block, words in blocks:
-                    if begin is None or words.from_ < begin:
-                        self._report.unread[f"entries of {words.from_.file}, {again.refusal}"] += block.count
-                    else:
-                        self._compare(fd, block, words, again)
-                    yield block.end
+            blocks = list(self._blocks(fd))
+            members = sorted({name for _, words in blocks for name in places_in(words.to)})
+            for number, name in enumerate(members):
+                for offset in self._run_member(fd, name, self._stretches(fd, name, blocks)):
+                    yield (number * self._file.size + offset) // len(members)
         finally:
             os.close(fd)
+
+    def _run_member(self, fd: int, name: str, stretches: Sequence[Stretch]) -> Iterator[int]:
+        # The source may have purged a part of it, which ends with a file of its own.
+        whole = [it.start for it in stretches if not it.start.n]
+        places = [it for i, it in enumerate(whole) if not i or it.file_key != whole[i - 1].file_key]
+        if not places:
+            return
+        of_whom, config = f" of member {name}" if name else "", alone(self._config, self._file.head.shape, name)
+        now = None if config is None else of_member(config.shape(), name)
+        then = of_member(self._file.head.shape, name)
+        if config is None or now is None or now != then:
+            why = "is not configured any more" if now is None else ""
+            why = (
+                why or f"written with another configuration, which is not known in full: {difference(then, now or {})}"
+            )
+            for it in stretches:
+                self._report.unread[f"entries of {self._file.path.name}{of_whom}, {why}"] += it.block.count
+                yield it.block.end
+            return
+        with Again(config, self._make_parser, name, places) as again:
+            begin = again.begin()
+            for it in stretches:
+                if begin is None or it.start < begin:
+                    self._report.unread[f"entries of {it.start.file}{of_whom}, {again.refusal}"] += it.block.count
+                else:
+                    self._compare(fd, name, it, again)
+                yield it.block.end
+
+    def _stretches(self, fd: int, name: str, blocks: Sequence[tuple[Block, Words]]) -> list[Stretch]:
+        """Return what is wanted of a member, block by block."""
+        found: list[Stretch] = []
+        for block, words in blocks:
+            start, end = (places_in(it).get(name) for it in (words.from_, words.to))
+            if start is None and end is not None:  # it joins here, in a slot of its own
+                track = self._unpack(fd, name, None, block, words)
+                start = None if track is None else track.position(track.ring.place(track.ring.first))
+            if start is not None and end is not None and start != end and self._is_wanted(name, start, end):
+                found.append(Stretch(block, words, start, end))
+        return found
 
     def _open(self) -> int | None:
         """Open the file; None when it was taken away."""
@@ -171,46 +224,59 @@ class Comparison:
                 return
             offset = block.end
 
-    def _is_wanted(self, words: Words) -> bool:
-        start, stop = self._start, self._stop
-        return (start is None or (words.to.is_comparable(start) and words.to > start)) and (
-            stop is None or (words.from_.is_comparable(stop) and words.from_ < stop)
+    def _is_wanted(self, name: str, from_: Position, to: Position) -> bool:
+        start, stop = (None if it is None else places_in(it).get(name) for it in (self._start, self._stop))
+        return (start is None or (to.is_comparable(start) and to > start)) and (
+            stop is None or (from_.is_comparable(stop) and from_ < stop)
         )
 
-    def _compare(self, fd: int, block: Block, words: Words, again: "Again") -> None:
-        """Compare the entries of a block."""
+    def _unpack(self, fd: int, name: str, start: Position | None, block: Block, words: Words) -> Track | None:
+        """Return a ring with what a block has of a member; None, and a difference, if it makes no sense."""
         ring = Ring(1 << block.count.bit_length(), max(block.size, 1) * 2)
         track, writer, staging = Track(ring), SegmentWriter(ring.pool), Staging()
-        track.begin(words.from_)
+        track.begin(at(name, start) if start is not None else Cut())
+        sources = [ring.sources.intern(it) for it in words.sources]
+        files = [ring.files.intern(it) for it in words.files]
+        others = [(number, LAST, 0, 0) for number, it in zip(sources, words.sources, strict=True) if it[0] != name]
         try:
             with self._entries.read(fd, block, self._file.path) as entries:
                 unpack(
                     block.slots,
                     block.count,
                     entries,
-                    [ring.sources.intern(it) for it in words.sources],
-                    [ring.files.intern(it) for it in words.files],
+                    sources,
+                    files,
                     [ring.tables.intern(it) for it in words.tables],
                     [ring.gtid_sources.intern(it) for it in words.gtid_sources],
                     staging,
                     writer,
+                    Had(ring, others, [0] * (len(ring.files) + 1)) if others else None,
                 )
         except LogError as error:
             self._report.differs(str(error))
-            again.pass_to(words.to)
-            return
+            return None
         ring.put(staging)
+        return track
+
+    def _compare(self, fd: int, name: str, stretch: Stretch, again: "Again") -> None:
+        """Compare the entries of a member in a block."""
+        track = self._unpack(fd, name, stretch.start, stretch.block, stretch.words)
+        if track is None:
+            again.pass_to(stretch.end)
+            return
+        ring = track.ring
         start, last = ring.first, ring.last_data(ring.first, ring.next)
         while start <= last:
-            start = self._compare_slots(track, start, last + 1, again)
+            start = self._compare_slots(track, name, start, last + 1, again)
 
-    def _compare_slots(self, track: Track, start: int, stop: int, again: "Again") -> int:
+    def _compare_slots(self, track: Track, name: str, start: int, stop: int, again: "Again") -> int:
         """Compare slots with as much as is there of the source; return the next one to compare."""
-        end = track.position_before(stop)
-        assert end is not None
+        before = track.position_before(stop)
+        assert before is not None
+        end = places_in(before)[name]
         reached = again.reach(end)
         if reached is not None and reached < end:  # a full ring, or the source has no more
-            stop = stop if again.is_idle else track.sequence_of(reached) or stop
+            stop = stop if again.is_idle else track.sequence_of(at(name, reached)) or stop
             end = reached
         ours = track.ring.read(start, stop)
         until = again.sequence_of(end)
@@ -239,8 +305,11 @@ class Comparison:
 class Again:
     """What the source gives now, from the first of some places on that it has."""
 
-    def __init__(self, config: InstanceConfig, make_parser: ParserFactory, places: Sequence[Position]) -> None:
-        """Nothing is read before it is entered."""
+    def __init__(
+        self, config: InstanceConfig, make_parser: ParserFactory, member: str, places: Sequence[Position]
+    ) -> None:
+        """Nothing is read before it is entered. The places are of a member: in a group it is the only one."""
+        self._member = member
         self.refusal = ""
         """Why the source does not have the first place."""
         self.is_idle = False
@@ -253,8 +322,8 @@ class Again:
         self._parser = make_parser(
             config,
             self._ring,
-            start=Cursor.at(places[0]),
-            later=[Cursor.at(it) for it in places[1:]],
+            start=Cursor.at(at(member, places[0])),
+            later=[Cursor.at(at(member, it)) for it in places[1:]],
             on_begin=self._begin,
             on_state=lambda _state, _text: self._changed.set(),
         )
@@ -272,8 +341,18 @@ class Again:
         del gtids
         if position is not None:
             self._track.begin(position)
-        self._begun = position
+        self._begun = self._own(position)
         self._changed.set()
+
+    def _own(self, place: Position | None) -> Position | None:
+        """Return the place of its member."""
+        return None if place is None else places_in(place).get(self._member)
+
+    @property
+    def _is_at_end(self) -> bool:
+        """Whether it has read, and put, all that the source has."""
+        status = self._parser.status
+        return status.behind == 0.0 and not any(it.transactions for it in status.members)
 
     def begin(self) -> Position | None:
         """Return where it begins; None when the source has none of the places. Raises SourceError."""
@@ -281,7 +360,7 @@ class Again:
         while self._begun is None and not self._is_refused():
             self._wait(deadline)
         refused = next(iter(self._parser.refused.values()), self._parser.failure)
-        self.refusal = "" if refused is None else f"which the source does not have: {refused}"
+        self.refusal = f"which the source does not have{'' if refused is None else f': {refused}'}"
         return self._begun
 
     def reach(self, place: Position) -> Position | None:
@@ -289,19 +368,19 @@ class Again:
         deadline = time.monotonic() + PATIENCE
         while True:
             self._changed.clear()
-            end = self._track.end
-            self.is_idle = self._parser.status.behind == 0.0
+            is_idle, end = self._is_at_end, self._own(self._track.end)
+            self.is_idle = is_idle
             if (end is not None and end >= place) or self._ring.waiting:
                 self.is_idle = False
                 return end
             if self.is_idle:
-                return self._track.end
+                return end
             self._wait(deadline)
 
     def sequence_of(self, place: Position) -> int:
         """Return the slot at a place, or after the last one."""
         try:
-            found = self._track.sequence_of(place)
+            found = self._track.sequence_of(at(self._member, place))
         except GoneError:  # the source gives nothing up to there that is not forgotten
             return self._ring.first
         return self._ring.next if found is None else found
@@ -346,6 +425,10 @@ def _by_place(track: Track, start: int, stop: int) -> dict[str, bytes]:
 def _is_equal(one: bytes, other: bytes) -> bool:
     """Whether two entries say the same; how long a number is written does not matter."""
     ours, theirs = _entry(one), _entry(other)
+    for it in (ours, theirs):  # where it came in the order of a group, whose members are read one by one here
+        known = [prop for prop in it.header.props if prop.key != props.DISORDER]
+        del it.header.props[:]
+        it.header.props.extend(known)
     if (ours.header, ours.entryType) != (theirs.header, theirs.entryType):
         return False
     if ours.entryType != pb.ROWDATA:

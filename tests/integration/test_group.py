@@ -216,6 +216,7 @@ async def test_members_are_added_to_and_removed_from_a_group_that_is_read(
         place = parse_place(server.status(NAME, CLIENT).position)
         assert isinstance(place, Cut)
         assert place.places.keys() == {"my", "maria"}, "a removed member keeps its last place"
+        assert await server.instances[NAME].source_end() == place
         configure("maria", "my")
         with pytest.raises(ConfigError, match="member my was removed"):
             await server.reload(NAME)

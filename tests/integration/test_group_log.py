@@ -3,7 +3,9 @@
 import asyncio
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from sluice.instance.serving.tail import Followed, Tail
 from sluice.instance.sources.group.config import GroupConfig
 from sluice.instance.sources.registry import make_parser
+from sluice.instance.verification import LogReport, compare_log
 from sluice.protocol.canal.rows import decode_rows
 from sluice.protocol.cut import Cut, parse_place
 from sluice.protocol.errors import ConfigError
@@ -19,6 +22,7 @@ from sluice.server.embedded import EmbeddedServer
 from sluice.store.moves import Reason
 from tests import commands
 from tests.conftest import Database
+from tests.integration.test_cli import with_shape
 from tests.integration.test_group import group
 from tests.integration.test_log import CLIENT, NAME, extent, fill, purge
 from tests.integration.test_log import take as take_ids
@@ -213,7 +217,7 @@ async def test_behind_a_hole_of_the_log_a_client_is_told_what_nothing_reads_any_
     async with logging({"maria": members["maria"]}, tmp_path, filter_regex=tables(members)) as server:
         await running(server)
         found: dict[str, list[int]] = {"my": [], "maria": []}
-        while len(found["maria"]) < 1600:
+        while len(found["maria"]) < 1600 or found["my"][-1:] != [1600]:
             for name, rows in (await take(server, members, 1)).items():
                 found[name] += rows
         assert found["maria"] == each(members, 1, 1600)["maria"]
@@ -283,3 +287,75 @@ async def test_a_single_source_becomes_a_member_and_is_one_again(members: Member
     fill(server, schema, 8, 9)
     async with embedded(single(members, "my", tmp_path, was="my")) as alone:
         assert await take_ids(alone, 2) == [8, 9]
+
+
+ROWS = 30
+ENTRIES = 3 * ROWS
+"""Of a member: each row is a transaction."""
+
+
+def compared(members: Members, folder: Path, everyone: Members, start: Cut | None = None) -> LogReport:
+    """Compare the log of these members; the filter is that of all of them."""
+    config = configured(members, folder, filter_regex=tables(everyone))
+    return compare_log(config, make_parser, None if start is None else str(start), None, lambda *_: None)
+
+
+def are_merged(server: EmbeddedServer, names: Sequence[str]) -> bool:
+    """Whether these members have begun, and no other one is read."""
+    found = server.destination_status(NAME).parser.members
+    return [it.name for it in found if it.state == "merged"] == [it.name for it in found] == [*names]
+
+
+async def write_log(members: Members, folder: Path) -> Sequence[Cut]:
+    """Write the log of a group: of one member, of both, and of the other one alone; return where each part ends."""
+    ends: list[Cut] = []
+    for number, names in enumerate((["my"], ["my", "maria"], ["maria"])):
+        those = {name: members[name] for name in names}
+        async with logging(those, folder, filter_regex=tables(members)) as server:
+            await running(server)
+            await soon(partial(are_merged, server, names))
+            await write(server, those, 1 + number * ROWS, (1 + number) * ROWS)
+            end = extent(server).stretches[-1][1]
+            assert isinstance(end, Cut)
+            ends.append(end)
+    return ends
+
+
+async def test_the_log_of_a_group_is_compared_with_each_member(members: Members, tmp_path: Path) -> None:
+    ends = await write_log(members, tmp_path)
+    report = compared(members, tmp_path, members)
+    assert (report.different, report.entries, dict(report.unread)) == (0, 4 * ENTRIES, {}), report.differences
+    after_first = compared(members, tmp_path, members, ends[0])
+    assert (after_first.different, after_first.entries) == (0, 3 * ENTRIES), after_first.differences
+    left = compared({"maria": members["maria"]}, tmp_path, members)
+    assert (left.different, left.entries) == (0, 2 * ENTRIES)
+    assert all("of member my, is not configured any more" in it for it in left.unread)
+    assert left.unread
+
+
+async def test_what_differs_or_is_purged_is_named_with_its_member(members: Members, tmp_path: Path) -> None:
+    await write_log(members, tmp_path)
+    path = max((tmp_path / NAME / "log").glob("*.log"))
+    content = path.read_bytes()
+    path.write_bytes(with_shape(path, {"canal.instance.filter.dml.insert": True}))
+    report = compared(members, tmp_path, members)
+    assert report.different >= ROWS
+    assert all(it.startswith("maria/") for it in report.differences), report.differences
+    assert any("only the log has it: ROWDATA" in it for it in report.differences)
+    path.write_bytes(content)
+    await purge(members["my"][0])
+    report = compared(members, tmp_path, members)
+    assert (report.different, report.entries) == (0, 2 * ENTRIES), report.differences
+    assert report.unread
+    assert all("of member my, which the source does not have" in it for it in report.unread)
+
+
+async def test_the_log_of_another_kind_of_source_is_refused_by_name(members: Members, tmp_path: Path) -> None:
+    await write_log(members, tmp_path)
+    single = (
+        configured(members, tmp_path)
+        .parts["my"]
+        .model_copy(update={"destination": NAME, "file_data_dir": tmp_path, "store": "mixed"})
+    )
+    with pytest.raises(ConfigError, match=rf"{NAME} reads a single source, and the log in .* has places of a group"):
+        compare_log(single, make_parser, None, None, lambda *_: None)

@@ -135,6 +135,10 @@ class GroupConfig(InstanceConfig):
         """See `InstanceConfig.sources`."""
         return self._parts
 
+    def with_sources(self, sources: Mapping[str, InstanceConfig]) -> Self:
+        """See `InstanceConfig.with_sources`: of a group of these members."""
+        return self.with_parts(sources)
+
     def goes_on_with(self, other: InstanceConfig) -> bool:
         """See `InstanceConfig.goes_on_with`: members come and go, and their servers are read with other settings."""
         if not isinstance(other, GroupConfig):

@@ -166,8 +166,10 @@ class GroupParser(ParserThread):
         )
 
     def end(self) -> Position:
-        """Ask each member for its end. Raises SourceError."""
-        return Cut({name: it.end() for name, it in self._parsers().items()})
+        """Ask each member for its end; one that was removed ends where it is. Raises SourceError."""
+        ends = {name: it.end() for name, it in self._parsers().items()}
+        reached = self._reached or Cut()
+        return Cut({**reached.places, **ends})
 
     def find_place(self, wanted: int | str | None) -> Cursor:
         """See `sluice.instance.source.Parser.find_place`: a member is asked for a time or its oldest place."""

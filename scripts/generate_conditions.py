@@ -6,8 +6,9 @@ With ``--check`` nothing is written; the exit status says whether the pages are 
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
-from sluice.server.conditions import TABLE, Condition, Severity
+from sluice.server.conditions import PUMPS, TABLE, Condition, Severity
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BEGIN = "<!-- conditions: written by scripts/generate_conditions.py from server/conditions.py; change that. -->\n"
@@ -25,17 +26,21 @@ FURTHER = """\
 """
 
 
-def row(condition: Condition) -> str:
+ALL: tuple[Condition[Any], ...] = (*TABLE, *PUMPS)
+
+
+def row(condition: Condition[Any]) -> str:
     """Return the line of a condition in the table."""
     return f"| `{condition.name}` | {condition.severity} | {condition.meaning} | {condition.advice} |\n"
 
 
-def rule(condition: Condition) -> str:
+def rule(condition: Condition[Any]) -> str:
     """Return the alert rule of a condition, as Prometheus reads it."""
+    metric = "sluice_condition" if condition in TABLE else "sluice_pump_condition"
     name = condition.name.title().replace("-", "")
     return (
         f"      - alert: {name}\n"
-        f'        expr: sluice_condition{{condition="{condition.name}"}} > 0\n'
+        f'        expr: {metric}{{condition="{condition.name}"}} > 0\n'
         f"        for: {condition.lasting}\n"
         f"        labels: {{severity: {LABELS[condition.severity]}}}\n"
         f"        annotations: {{summary: {json.dumps(condition.meaning)}, action: {json.dumps(condition.advice)}}}\n"
@@ -44,8 +49,8 @@ def rule(condition: Condition) -> str:
 
 def parts() -> dict[Path, str]:
     """Return what stands between the marks of each page."""
-    table = "| condition | severity | when | what to do |\n| --- | --- | --- | --- |\n" + "".join(map(row, TABLE))
-    rules = "groups:\n  - name: sluice\n    rules:\n" + "".join(map(rule, TABLE)) + FURTHER
+    table = "| condition | severity | when | what to do |\n| --- | --- | --- | --- |\n" + "".join(map(row, ALL))
+    rules = "groups:\n  - name: sluice\n    rules:\n" + "".join(map(rule, ALL)) + FURTHER
     return {DOCS / "metrics.md": table, DOCS / "operations.md": f"```yaml\n{rules}```\n"}
 
 

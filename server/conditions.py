@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
+from ..instance.pump.nodes import State
 from ..store.status import ClientStatus
 from .embedded.destinations import DestinationStatus
 from .lag import holders
 from .problems import advice
+from .pumps import Pumps, PumpStanding
 from .wording import counted, duration
 
 SOUND = frozenset({"running", "standby", "finished"})
@@ -46,9 +48,13 @@ Told = Iterator[tuple[str, str] | tuple[str, str, str]]
 """Where a condition is so: what of the destination is meant, a text, and better advice than that of the condition."""
 
 
+S = TypeVar("S")
+"""What conditions are about: a destination or a pump."""
+
+
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """Something that may be so of a destination, and needs attention."""
+class Condition(Generic[S]):
+    """Something that may be so of a destination or a pump, and needs attention."""
 
     name: str
     severity: Severity
@@ -56,7 +62,7 @@ class Condition:
     """When it is so, for the page, its threshold included."""
     advice: str
     """What to do next, where no better advice is found."""
-    tell: Callable[[DestinationStatus], Told]
+    tell: Callable[[S], Told]
     """Finds where it is so."""
     lasting: str = "0s"
     """How long an alert rule lets it last before it fires."""
@@ -66,7 +72,7 @@ class Condition:
 class Found:
     """A condition that is so."""
 
-    condition: Condition
+    condition: Condition[DestinationStatus] | Condition[PumpStanding]
     subject: str
     """What of the destination is meant, as ``client 1001``; empty for all of it."""
     text: str
@@ -230,6 +236,24 @@ def _disorder(status: DestinationStatus) -> Told:
             yield f"member {it.name}", f"{counted(it.late, 'transaction')} {text}"
 
 
+def _pump_unregistered(pump: PumpStanding) -> Told:
+    if pump.problem:
+        yield "", f"{pump.state}: {pump.problem}"
+    elif pump.state != pump.wanted:
+        open_ = f", with {counted(pump.log.open, 'transaction')} under way" if pump.log.open else ""
+        yield "", f"{pump.state}{open_}, on the way to be {pump.wanted}"
+
+
+def _pump_refuses(pump: PumpStanding) -> Told:
+    if pump.state == State.ONLINE and (why := pump.log.failure or pump.log.refusal):
+        yield "", why
+
+
+def _pump_late(pump: PumpStanding) -> Told:
+    if late := pump.log.counts.late:
+        yield "", f"since the start {counted(late, 'transaction')} came after later ones were given: drainers lack them"
+
+
 _ERROR, _WARNING = Severity.ERROR, Severity.WARNING
 TABLE = (
     Condition(
@@ -385,7 +409,34 @@ TABLE = (
         _disorder,
     ),
 )
-"""All conditions, errors first: in this order they are shown."""
+"""All conditions of a destination, errors first: in this order they are shown."""
+PUMPS = (
+    Condition(
+        "pump-refuses",
+        _ERROR,
+        "The pump refuses transactions, as when its disk is full or fails: TiDB ends when no other pump takes them for"
+        " 15 s",
+        "Do what the error says: free space on the disk of sluice.pump.dir, or restart the server after a failed disk",
+        _pump_refuses,
+    ),
+    Condition(
+        "pump-unregistered",
+        _ERROR,
+        "The cluster does not know where the pump stands, or the pump is not where it is wanted",
+        "Do what the error says: make the cluster's PD available, or the drainer that it names",
+        _pump_unregistered,
+        "1m",
+    ),
+    Condition(
+        "pump-late",
+        _ERROR,
+        "Transactions committed after later ones were given, so that drainers lack them, since the server was started;"
+        " a restart clears it",
+        "Copy the tables of the cluster again: TiDB's messages did not come in the order that it promises",
+        _pump_late,
+    ),
+)
+"""All conditions of a pump."""
 
 
 def find(status: DestinationStatus) -> list[Found]:
@@ -393,9 +444,14 @@ def find(status: DestinationStatus) -> list[Found]:
     return [Found(condition, *told) for condition in TABLE for told in condition.tell(status)]
 
 
+def find_of_pump(pump: PumpStanding) -> list[Found]:
+    """Return what needs attention of a pump."""
+    return [Found(condition, *told) for condition in PUMPS for told in condition.tell(pump)]
+
+
 def summary(counts: Mapping[str, int]) -> str:
-    """Return as text in how many places which condition is so, and what to do: without anything of a destination."""
-    found = [(it, counts[it.name]) for it in TABLE if it.name in counts]
+    """Return as text in how many places which condition is so, and what to do: nothing of what destinations have."""
+    found = [(it, counts[it.name]) for it in (*TABLE, *PUMPS) if it.name in counts]
     return "; ".join(f"{it.name} in {counted(count, 'place')} ({it.advice})" for it, count in found)
 
 
@@ -411,10 +467,11 @@ class Sources(Protocol):
 
 
 class Overview:
-    """Counts what needs attention of all destinations, for callers who may ask often."""
+    """Counts what needs attention of all destinations and of the pump, for callers who may ask often."""
 
-    def __init__(self, embedded: Sources) -> None:
+    def __init__(self, embedded: Sources, pumps: Pumps) -> None:
         self._embedded = embedded
+        self._pumps = pumps
         self._looked = 0.0
         self._counts: dict[str, int] = {}
 
@@ -422,5 +479,6 @@ class Overview:
         """Return in how many places each condition is so, as of a second ago at most; ``now`` is monotonic time."""
         if now >= self._looked + LOOK:
             found = [it for name in self._embedded.names for it in find(self._embedded.destination_status(name))]
+            found += [it for pump in self._pumps for it in find_of_pump(pump())]
             self._looked, self._counts = now, dict(Counter(it.condition.name for it in found))
         return self._counts

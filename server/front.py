@@ -1,12 +1,14 @@
 """What is configured of every front: of what serves clients over the network."""
 
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator
 
 from ..instance.config import is_host
 from ..instance.settings import FolderPath, Settings, setting
+
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  nothing is bound here
 
 
 def _host(value: str) -> str:
@@ -46,6 +48,10 @@ class FrontConfig(Settings):
     def is_served(self) -> bool:
         """Whether it listens at all."""
         return True
+
+    def of_process(self, number: int) -> Self:
+        """Return what a process of several has: ports of its own, the given one and up."""
+        return self.model_copy(update={"port": self.port + number})
 
     def announcement(self, address: str) -> str:
         """Say that it serves, at an address."""

@@ -8,10 +8,11 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from .front import FrontConfig
+from .grpc.config import PumpConfig
 from .http.config import HttpConfig
 from .tcp.config import TcpConfig
 
-FRONTS: tuple[type[FrontConfig], ...] = (HttpConfig, TcpConfig)
+FRONTS: tuple[type[FrontConfig], ...] = (HttpConfig, TcpConfig, PumpConfig)
 """Each by its configuration, which stands in the front's folder beside two modules: ``checks``, see `Checks`, and
 ``serve``, see `resources.Serve`."""
 

@@ -6,7 +6,8 @@ those are exposed under the same names, as untyped metrics, because a Prometheus
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Protocol
 
 import prometheus_client as prometheus
@@ -14,11 +15,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from ..instance.config import BatchMode
+from ..instance.pump.nodes import State
 from ..store.batch import Batch
 from . import conditions
 from .embedded import EmbeddedServer
 from .embedded.destinations import DestinationStatus
 from .lag import age
+from .pumps import PumpStanding
 
 PACKETS = {
     "subscribe": "SUBSCRIPTION",
@@ -111,7 +114,21 @@ OUTPUT = {
     "output_statistic": ("What the library that sends says of itself, by name", "output", "client", "name"),
 }
 """Our metrics of an output; its lag is that of the client that it is."""
+PUMP = {
+    "pump_online": ("1 while the pump takes transactions, 0 in its other states",),
+    "pump_condition": ("1 for a condition of the pump that needs attention", "condition", "severity"),
+    "pump_messages": ("Messages of TiDB that were stored",),
+    "pump_message_bytes": ("Bytes of messages of TiDB that were stored",),
+    "pump_refused": ("Messages of TiDB that were refused",),
+    "pump_streams": ("Streams of transactions that are open",),
+    "pump_log_bytes": ("Bytes of the pump's log",),
+    "pump_open_prewrites": ("Prewrites without an end",),
+    "pump_released_ts": ("The commit_ts up to which drainers get all transactions",),
+    "pump_left_out": ("Messages left out: repeated, without a Prewrite, or too late", "reason"),
+}
+"""Our metrics of a pump for TiDB, each with the name of the pump."""
 TOTALS = {
+    *("pump_messages", "pump_message_bytes", "pump_refused", "pump_left_out"),
     *("source_received_bytes", "source_events", "source_transactions", "source_connections"),
     *(
         "future_rows",
@@ -330,12 +347,7 @@ class DestinationCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
-        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
-            name: (CounterMetricFamily if name in TOTALS else GaugeMetricFamily)(
-                f"sluice_{name}", text, labels=("destination", *labels)
-            )
-            for name, (text, *labels) in (DESTINATION | CLIENT | OUTPUT).items()
-        }
+        families = _families(DESTINATION | CLIENT | OUTPUT, "destination")
         for destination in self._embedded.names:
             status = self._embedded.destination_status(destination)
             found = [*_conditions(status), *self._clients(status), *_outputs(status)]
@@ -403,6 +415,49 @@ class DestinationCollector(Collector):
             yield "client_batches", batches, label
             yield "client_rows", rows, label
             yield "client_bytes", size, label
+
+
+class PumpCollector(Collector):
+    """The metrics of a pump for TiDB."""
+
+    def __init__(self, standing: Callable[[], PumpStanding]) -> None:
+        self._standing = standing
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics."""
+        pump = self._standing()
+        families = _families(PUMP, "pump")
+        for name, value, *labels in _pump(pump):
+            families[name].add_metric([pump.node_id, *labels], value)
+        yield from families.values()
+
+
+def _families(metrics: Mapping[str, tuple[str, ...]], first: str) -> dict[str, CounterMetricFamily | GaugeMetricFamily]:
+    """Return the metrics of a table, without samples; their first label has that name."""
+    return {
+        name: (CounterMetricFamily if name in TOTALS else GaugeMetricFamily)(
+            f"sluice_{name}", text, labels=(first, *labels)
+        )
+        for name, (text, *labels) in metrics.items()
+    }
+
+
+def _pump(pump: PumpStanding) -> Iterator[Sample]:
+    """Yield name, value and labels."""
+    log, served = pump.log, pump.served
+    found = {it.condition.name for it in conditions.find_of_pump(pump)}
+    yield "pump_online", pump.state == State.ONLINE
+    for condition in conditions.PUMPS:
+        yield "pump_condition", condition.name in found, condition.name, condition.severity
+    yield "pump_messages", served.messages
+    yield "pump_message_bytes", served.bytes
+    yield "pump_refused", served.refused
+    yield "pump_streams", served.streams
+    yield "pump_log_bytes", log.bytes
+    yield "pump_open_prewrites", log.open
+    yield "pump_released_ts", log.released
+    for reason, count in asdict(log.counts).items():
+        yield "pump_left_out", count, reason
 
 
 def _conditions(status: DestinationStatus) -> Iterator[Sample]:

@@ -125,7 +125,7 @@ async def run_processes(configuration: Configuration, commands: Sequence[Sequenc
 
 def require_startable(configuration: Configuration) -> None:
     """Raise ConfigError when files have mistakes, or there is nothing to serve, or nobody may be served so."""
-    if not configuration.destinations() and not configuration.server.auto_scan:
+    if not (configuration.destinations() or configuration.server.auto_scan or configuration.has_pump):
         raise ConfigError(f"{configuration.main_file}: canal.destinations is empty, so there is nothing to serve")
     configuration.check()
     require_safe(configuration.fronts)

@@ -1,13 +1,14 @@
 """What a process gives its fronts, and what it asks of them."""
 
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from .embedded import EmbeddedServer
 from .front import FrontConfig
 from .logins import LoginLimiter
 from .metrics import Metrics
+from .pumps import Pumps
 from .waiting import Stopping
 
 
@@ -20,6 +21,8 @@ class Resources:
     stopping: Stopping
     logins: LoginLimiter
     """Counts failed logins."""
+    pumps: Pumps = field(default_factory=list)
+    """Where the pump of the process stands, if it has one: its front tells the others."""
 
 
 class Serve(Protocol):

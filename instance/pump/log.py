@@ -72,6 +72,8 @@ class PumpStatus:
     counts: Counts
     failure: str
     """Why nothing is stored any more; empty: it is."""
+    refusal: str
+    """Why no Prewrite is taken; empty: it is."""
 
 
 class _Waiting(NamedTuple):
@@ -91,6 +93,8 @@ class PumpLog:
         be used, and OSError.
         """
         self.folder = folder
+        self.not_online = ""
+        """Why the pump takes no Prewrite at all; empty: it does. Who runs the pump sets it."""
         self._cluster_id = cluster_id
         self._stop_at = stop_at
         self._file_size = file_size
@@ -117,7 +121,14 @@ class PumpLog:
         pairing, segments = self._pairing, self._segments
         size = sum(it.size for it in segments)
         return PumpStatus(
-            size, len(segments), pairing.released, self.collected, pairing.open, pairing.counts, self._failure
+            bytes=size,
+            files=len(segments),
+            released=pairing.released,
+            collected=self.collected,
+            open=pairing.open,
+            counts=pairing.counts,
+            failure=self._failure,
+            refusal=self._refusal(),
         )
 
     @property
@@ -240,6 +251,8 @@ class PumpLog:
 
     def _refusal(self) -> str:
         """Return why no Prewrite is taken; empty: it is."""
+        if self.not_online:
+            return self.not_online
         if self._pairing.is_full:
             return f"too much waits for the end of one transaction: {self._pairing.open} are open"
         try:

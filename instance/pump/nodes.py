@@ -3,6 +3,9 @@
 The key of a node is ``/tidb-binlog/v1/pumps/<nodeId>`` or ``/tidb-binlog/v1/drainers/<nodeId>``. Its value is a JSON
 object with the keys of `Node.encode` (tidb-tools, tidb-binlog/node/node.go: Status). TiDB writes to the pumps whose
 state is online. A key has no lease: a pump that has died stays online until its failed calls show it.
+
+What an operator wants of a pump of Sluice is under a key beside them, ``/tidb-binlog/v1/sluice/<nodeId>``, as the name
+of a state: online, paused or offline. The pump goes there by itself, and begins there after a restart.
 """
 
 import json
@@ -16,6 +19,7 @@ from .etcd import Etcd, EtcdError
 
 PUMPS: Final = "/tidb-binlog/v1/pumps/"
 DRAINERS: Final = "/tidb-binlog/v1/drainers/"
+WANTED: Final = "/tidb-binlog/v1/sluice/"
 
 
 class NodeError(SluiceError):
@@ -29,21 +33,23 @@ class State(StrEnum):
     PAUSING = "pausing"
     """It takes no transaction any more, and what has begun ends."""
     PAUSED = "paused"
-    """It does not run, and has transactions that drainers need."""
+    """It does not run, or takes no transaction. It may have some that drainers need."""
     CLOSING = "closing"
     """It takes no transaction any more, and waits until all drainers have read what it has."""
     OFFLINE = "offline"
     """It has left the cluster."""
 
 
+GOALS: Final = (State.ONLINE, State.PAUSED, State.OFFLINE)
+"""Where an operator can have a pump go."""
 NEXT: Final[Mapping[State, frozenset[State]]] = {
     State.ONLINE: frozenset({State.PAUSING, State.CLOSING}),
     State.PAUSING: frozenset({State.PAUSED}),
-    State.PAUSED: frozenset({State.ONLINE}),
+    State.PAUSED: frozenset({State.ONLINE, State.CLOSING}),
     State.CLOSING: frozenset({State.OFFLINE}),
-    State.OFFLINE: frozenset(),
+    State.OFFLINE: frozenset({State.PAUSED}),
 }
-"""Which state may follow which, besides itself. A pump that begins is paused, whatever it was before."""
+"""Which state may follow which, besides itself. A pump that begins is paused, unless it has left the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,20 +124,21 @@ class Nodes:
         return self._nodes(DRAINERS)
 
     def claim(self, node: Node) -> Node:
-        """Register a pump that does not serve yet, as paused; return it. Raises EtcdError.
+        """Register a pump that does not serve yet, as paused, or as offline if it was; return it. Raises EtcdError.
 
         Raises NodeError when a pump at another address has its id, and is not offline or paused.
         """
-        key = PUMPS + node.node_id
+        key, state = PUMPS + node.node_id, State.PAUSED
         value = self._etcd.get(key)
         if value.revision:
             found = Node.decode(value.data)
+            state = State.OFFLINE if found.state == State.OFFLINE else State.PAUSED
             if found.host != node.host and found.state not in {State.PAUSED, State.OFFLINE}:
                 raise NodeError(
                     f"a pump at {found.host} is {found.state} with the node id {node.node_id!r}: give this one"
                     " another id, or pause that one"
                 )
-        claimed = replace(node, state=State.PAUSED)
+        claimed = replace(node, state=state)
         if not self._etcd.put(key, claimed.encode(), value.revision):
             raise NodeError(f"another pump has just taken the node id {node.node_id!r}")
         return claimed
@@ -140,6 +147,19 @@ class Nodes:
         """Write what a pump says of itself. Raises EtcdError."""
         if not self._etcd.put(PUMPS + node.node_id, node.encode()):
             raise EtcdError(f"etcd has not stored the status of {node.node_id!r}")
+
+    def wanted(self, node_id: str) -> State:
+        """Return where a pump is to go, one of `GOALS`. Raises EtcdError, and NodeError for another state."""
+        data = self._etcd.get(WANTED + node_id).data
+        found = next((it for it in GOALS if it.encode() == data), None)
+        if data and found is None:
+            raise NodeError(f"the key {WANTED}{node_id} has {data[:100]!r}, which is no state that a pump can go to")
+        return found or State.ONLINE
+
+    def want(self, node_id: str, state: State) -> None:
+        """Have a pump go to one of `GOALS`. Raises EtcdError."""
+        if not self._etcd.put(WANTED + node_id, state.encode()):
+            raise EtcdError(f"etcd has not stored what is wanted of {node_id!r}")
 
     def have_read(self, commit_ts: int) -> bool:
         """Whether all drainers that are not offline have applied what committed until then. Raises as `drainers`."""

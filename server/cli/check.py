@@ -67,7 +67,7 @@ def check_command(options: Any) -> int:
     if silence := try_zookeeper(server):
         findings.wrong("ZooKeeper", silence)
     names = options.destinations or configuration.destinations()
-    if not names:
+    if not names and not configuration.has_pump:
         findings.wrong(configuration.main_file, "canal.destinations is empty: nothing to serve")
     configs = []
     for name in names:

@@ -13,7 +13,7 @@ from ...protocol.errors import ConfigError
 from ..wording import counted, duration
 from .common import NO, add_client, add_command, add_server, amount, out, remote_of
 from .remote import Remote
-from .status import show_all, summarize
+from .status import show_all, show_pump, summarize
 
 WATCHED = 2.0
 """Seconds between two looks of `sluice status --watch`."""
@@ -59,17 +59,17 @@ def _add_commands_about_clients(commands: Any) -> None:
         "status",
         status_command,
         "show the state of destinations and clients",
-        "Show the destinations of a running server, their clients, cursors, outstanding batches and lag. The first\n"
-        "line is a summary. The next lines name the problems. More than three destinations have one line each, the\n"
-        "slowest first; name one to see its details. The exit status is 1 when changes are not delivered, or will\n"
-        "be lost.",
+        "Show the destinations of a running server, their clients, cursors, outstanding batches and lag, and its\n"
+        "pump for TiDB. The first line is a summary. The next lines name the problems. More than three destinations\n"
+        "have one line each, the slowest first; name one to see its details. The exit status is 1 when changes are\n"
+        "not delivered, or will be lost.",
         "sluice status",
         "sluice status --problems --watch",
         "sluice status example --json",
     )
     status.add_argument("destination", nargs="?", metavar="DESTINATION", help="show only this one (default: all)")
     form = status.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print the JSON that the API returns")
+    form.add_argument("--json", action="store_true", help="print the JSON that the API returns of destinations")
     form.add_argument("--watch", action="store_true", help=f"repeat every {WATCHED:.0f} s, until Ctrl-C")
     status.add_argument("--problems", action="store_true", help="show only destinations with problems")
     add_server(status)
@@ -248,7 +248,8 @@ def status_command(options: Any) -> int:
 def _show_status(remote: Remote, options: Any) -> int:
     found = remote.call("GET", "/v1/destinations", options.destination) if options.destination else None
     destinations = [found] if found else remote.call("GET", "/v1/destinations")
-    summary = summarize(destinations)
+    pumps = [] if options.destination else remote.call("GET", "/v1/pumps")
+    summary = summarize(destinations, pumps)
     if options.json:
         print(json.dumps(found or destinations, indent=2))
         return NO if summary.is_wrong else 0
@@ -256,6 +257,9 @@ def _show_status(remote: Remote, options: Any) -> int:
         out.clear()
     summary.show(out)
     show_all(out, [it for it in destinations if it["conditions"] or not options.problems])
+    for pump in pumps:
+        if pump["conditions"] or not options.problems:
+            show_pump(out, pump)
     return NO if summary.is_wrong else 0
 
 

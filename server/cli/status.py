@@ -1,4 +1,4 @@
-"""Where destinations and clients stand, for people: a summary, then each of them."""
+"""Where destinations, clients and the pump stand, for people: a summary, then each of them."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,8 +18,12 @@ ERROR = "error"
 """The severity of a condition in which changes are not delivered, or will be lost (`sluice.server.conditions`)."""
 
 
-STYLES = {"running": "green", "finished": "green", "error": "red"}
+STYLES = {"running": "green", "finished": "green", "online": "green", "error": "red"}
 """Colours of states; others are yellow."""
+
+
+COUNTS = {"refused": "refused", "repeated": "repeated", "lone": "commits without a Prewrite", "late": "too late"}
+"""What a pump counts of messages that drainers do not get, and how that is called."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Summary:
 
     text: str
     conditions: Sequence[tuple[str, dict[str, Any]]]
-    """What needs attention, each with its destination, as the API says it."""
+    """What needs attention, each with its destination or pump, as the API says it."""
 
     @property
     def is_wrong(self) -> bool:
@@ -48,15 +52,18 @@ class Summary:
             out.print(Text(f"    to do: {it['advice']}"))
 
 
-def summarize(destinations: Sequence[dict[str, Any]]) -> Summary:
-    """Sum up what the API says of destinations."""
+def summarize(destinations: Sequence[dict[str, Any]], pumps: Sequence[dict[str, Any]] = ()) -> Summary:
+    """Sum up what the API says of destinations and of the pump."""
     clients = [client for destination in destinations for client in destination["clients"]]
     parts = [_counted("destination", (it["state"] for it in destinations))]
     if clients:
         parts.append(_counted("client", (it["state"] for it in clients)))
         bound = "at least" if any(map(_catches_up, clients)) else "at most"
         parts.append(f"{bound} {duration(max(it['lag']['seconds'] for it in clients), 1)} behind")
+    if pumps:
+        parts.append(_counted("pump", (it["state"] for it in pumps)))
     found = [(it["destination"], condition) for it in destinations for condition in it["conditions"]]
+    found += [(f"pump {it['nodeId']}", condition) for it in pumps for condition in it["conditions"]]
     found.sort(key=lambda it: it[1]["severity"] != ERROR)
     return Summary(", ".join(parts), found)
 
@@ -74,6 +81,19 @@ def show_all(out: Console, destinations: Sequence[dict[str, Any]]) -> None:
         state = Text(it["state"], style=STYLES.get(it["state"], "yellow"))
         table.add_row(Text(it["destination"]), state, str(len(clients)), behind, ", ".join(dict.fromkeys(problems)))
     out.print(table)
+
+
+def show_pump(out: Console, pump: dict[str, Any]) -> None:
+    """Print where a pump stands."""
+    text = Text(f"pump {pump['nodeId']}", style="bold")
+    text += Text(f"  {pump['state']}", style=STYLES.get(pump["state"], "yellow"))
+    out.print(text + Text(f", at {pump['address']}, of the cluster {pump['clusterId']}"))
+    counts = [f"{pump[name]} {what}" for name, what in COUNTS.items() if pump[name]]
+    out.print(f"  taken  {', '.join([counted(pump['messages'], 'message'), *counts])}")
+    out.print(f"  log    {pump['logBytes']} bytes in {counted(pump['logFiles'], 'file')}")
+    out.print(f"  given  to commit_ts {pump['released']}, {counted(pump['streams'], 'stream')} open")
+    if pump["open"]:
+        out.print(f"  open   {counted(pump['open'], 'transaction')} without an end")
 
 
 def _lag(destination: dict[str, Any]) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
 from ...protocol.errors import ConfigError
-from ..front import FrontConfig
+from ..front import EVERYWHERE, FrontConfig
 from ..fronts import served
 from ..http.config import HttpConfig
 from ..processes import MOST
@@ -13,7 +13,6 @@ from ..tcp.config import TcpConfig
 from .settings import ServerConfig
 
 F = TypeVar("F", bound=FrontConfig)
-EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  nothing is bound here
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +39,7 @@ class Addresses:
 
     def of_process(self, number: int) -> Self:
         """Return those of a process of several: it has ports of its own, the given ones and up."""
-        return replace(
-            self, fronts=tuple(front.model_copy(update={"port": front.port + number}) for front in self.fronts)
-        )
+        return replace(self, fronts=tuple(front.of_process(number) for front in self.fronts))
 
     def require_known(self) -> None:
         """Raise ConfigError when the server is one of several, and has no address by which others know it."""

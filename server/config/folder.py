@@ -15,6 +15,7 @@ from ...instance.sources.kinds import CONFIGS, config_of
 from ...protocol.errors import ConfigError, FencedError, FilterError, UnknownDestinationError
 from ..front import FrontConfig
 from ..fronts import FRONTS
+from ..grpc.config import PumpConfig
 from ..logging import redactor
 from ..outputs.configured import read_outputs
 from ..outputs.registry import complaints
@@ -73,6 +74,11 @@ class Configuration:
     def fronts(self) -> tuple[FrontConfig, ...]:
         """What serves clients in this process."""
         return self.addresses.fronts
+
+    @property
+    def has_pump(self) -> bool:
+        """Whether a pump for TiDB is served; it needs no destination."""
+        return self.addresses.front(PumpConfig).is_served
 
     def instance_file(self, destination: str) -> Path:
         """Return where the settings of ``destination`` are, or would be."""

@@ -1,12 +1,20 @@
 """Whether a pump may be served as it is configured; nothing is started for that."""
 
+from importlib.util import find_spec
+
+from ...protocol.errors import ConfigError
 from ..certificates import require_authorities, require_certificate
 from ..network import address_text, is_loopback, refuse_open
 from .config import PumpConfig
 
 
 def require_safe(config: PumpConfig) -> None:
-    """Refuse a pump beyond loopback that does not know who calls, and certificates that cannot be used: ConfigError."""
+    """Refuse a pump beyond loopback that does not know who calls, and certificates that cannot be used: ConfigError.
+
+    Refuse one also where the library that it needs is not installed.
+    """
+    if find_spec("grpc") is None:
+        raise ConfigError(f"the {config.title} needs grpcio: pip install 'sluice-cdc[server,tidb]'")
     if config.host:
         refuse_open(
             config.host,

@@ -1,14 +1,46 @@
-"""What can be configured of a pump's port and socket."""
+"""What can be configured of a pump."""
 
+import re
+import socket
+from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from ...instance.settings import FolderPath, names, setting
-from ..front import FrontConfig, Host
+from ..front import EVERYWHERE, FrontConfig, Host
 
 LONGEST_SOCKET = 107
 """Bytes of the path of a Unix socket (sun_path of Linux)."""
+ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+):([0-9]{1,5})")
+
+
+def _urls(value: tuple[str, ...]) -> tuple[str, ...]:
+    for url in value:
+        if not re.fullmatch(r"https?://[^\s/@]+/?", url):
+            raise ValueError(f"{url[:200]!r} is not the URL of a server, as http://pd-1:2379")
+    return value
+
+
+def _address(value: str) -> str:
+    found = ADDRESS.fullmatch(value)
+    if value and not (found and 0 < int(found[2]) < 1 << 16):
+        raise ValueError(f"{value[:200]!r} is not host:port")
+    return value
+
+
+def _node_id(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._:-]{0,200}", value):
+        raise ValueError(f"{value[:200]!r} has other characters than letters, digits, '.', '_', ':' and '-'")
+    return value
+
+
+def _labels(value: tuple[str, ...]) -> tuple[str, ...]:
+    for label in value:
+        name, equals, _ = label.partition("=")
+        if not name or not equals:
+            raise ValueError(f"{label[:200]!r} is not name=value")
+    return value
 
 
 class PumpConfig(FrontConfig):
@@ -28,6 +60,23 @@ class PumpConfig(FrontConfig):
     the pump, and read all of it."""
     cluster_id: int = setting("sluice.pump.clusterId", 0, ge=0, lt=1 << 64)
     """Id of the TiDB cluster, which PD gives it. Calls that are meant for another cluster are refused."""
+    folder: FolderPath = setting("sluice.pump.dir", Path("pump"))
+    """Folder of what TiDB has written. It belongs to this server, and to the cluster: never move it to another one."""
+    pd: Annotated[tuple[str, ...], BeforeValidator(names), AfterValidator(_urls)] = setting("sluice.pump.pd", ())
+    """URLs of the cluster's PD servers, separated by commas: `http://pd-1:2379`. The pump registers itself in their
+    etcd, where TiDB and Drainer find it. Empty: it is not registered, and TiDB reaches it by the socket only. With
+    `https` it shows the certificate of `sluice.pump.tlsCert`, and trusts `sluice.pump.tlsCa`."""
+    node_id: Annotated[str, AfterValidator(_node_id)] = setting("sluice.pump.nodeId", "")
+    """Name of the pump in its cluster, which no other pump may have. Empty: name of the host, and the port."""
+    advertise: Annotated[str, AfterValidator(_address)] = setting("sluice.pump.advertise", "")
+    """Address by which TiDB and Drainer reach the pump, `host:port`. Empty: where it listens."""
+    labels: Annotated[tuple[str, ...], BeforeValidator(names), AfterValidator(_labels)] = setting(
+        "sluice.pump.labels", ()
+    )
+    """Labels of the pump, `name=value` separated by commas."""
+    stop_write_at: int = setting("sluice.pump.stopWriteAt", 10 << 30, ge=0, le=1 << 60, unit="bytes")
+    """Free space of the disk below which the pump refuses transactions. TiDB ends when it finds no other pump for 15
+    s."""
     max_message: int = setting("sluice.pump.maxMessage", 1 << 30, ge=1 << 20, le=2000 << 20, unit="bytes")
     """Maximum size of a message from TiDB, which has all changes of a transaction. TiDB ends when the pump has refused
     one for 15 s."""
@@ -55,7 +104,29 @@ class PumpConfig(FrontConfig):
             raise ValueError(f"sluice.pump.socket: the path of a socket has at most {LONGEST_SOCKET} bytes")
         if self.is_served and not self.cluster_id:
             raise ValueError("sluice.pump.clusterId has to be given: PD names it, and TiDB sends it with each call")
+        if self.is_served and self.pd:
+            self._check_registered()
         return self
+
+    def _check_registered(self) -> None:
+        if not self.host:
+            raise ValueError("sluice.pump.pd needs sluice.pump.listen: TiDB and Drainer connect to the pump's address")
+        if self.host in EVERYWHERE and not self.advertise:
+            raise ValueError(
+                f"sluice.pump.listen = {self.host} needs sluice.pump.advertise, the address by which TiDB and Drainer"
+                " reach the pump"
+            )
+        if not self.port and not self.node_id:
+            raise ValueError("sluice.pump.port = 0 needs sluice.pump.nodeId, since the port is another one each time")
+
+    def of_process(self, number: int) -> Self:
+        """Return what the first process of a server has: its log has one writer."""
+        return self if not number else self.model_copy(update={"host": "", "socket": None})
+
+    @property
+    def name(self) -> str:
+        """The name of the pump in its cluster."""
+        return self.node_id or f"{socket.gethostname()}:{self.port}"
 
     @property
     def is_served(self) -> bool:

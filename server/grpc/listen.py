@@ -11,7 +11,6 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from ...instance.pump.log import PumpLog
 from ..network import address_text
 from ..waiting import STOP_SECONDS, Stopping
 from .config import PumpConfig
@@ -34,8 +33,8 @@ logger = logging.getLogger("sluice.pump")
 
 
 @contextlib.asynccontextmanager
-async def listening(config: PumpConfig, log: PumpLog, stopping: Stopping) -> AsyncIterator[str]:
-    """Serve a pump over its log while the block runs; gives its addresses.
+async def listening(config: PumpConfig, pump: Pump, stopping: Stopping) -> AsyncIterator[list[str]]:
+    """Serve a pump while the block runs; gives its addresses, that of the port first.
 
     When the stop is announced, streams end. The end of the block leaves writes under way `STOP_SECONDS`. Raises OSError
     when an address is taken.
@@ -44,7 +43,6 @@ async def listening(config: PumpConfig, log: PumpLog, stopping: Stopping) -> Asy
     the rest is read; those that have arrived have `pump.TOGETHER` bytes in all. What is arriving is bounded by the
     number of calls only, since gRPC tells the size of a message when it is whole.
     """
-    pump = Pump(log, config.cluster_id, frozenset(config.allowed))
     limits = [("grpc.max_receive_message_length", config.max_message + FRAME), *OPTIONS]
     server = grpc.aio.server(handlers=[pump.handler()], options=limits, maximum_concurrent_rpcs=CALLS)
     addresses = []
@@ -58,7 +56,7 @@ async def listening(config: PumpConfig, log: PumpLog, stopping: Stopping) -> Asy
     if stopping.set:
         pump.end()
     try:
-        yield " and ".join(addresses)
+        yield addresses
     finally:
         stopping.listeners.discard(pump)
         pump.end()

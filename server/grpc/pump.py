@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 import grpc
@@ -14,6 +15,7 @@ from ...instance.pump.reader import CollectedError
 from ...protocol.errors import DecodeError
 from ...protocol.tidb.pump_pb2 import Entity, Meta, Pos, PullBinlogReq, PullBinlogResp, WriteBinlogReq, WriteBinlogResp
 from ...store.log.errors import LogError
+from ..pumps import Served
 
 TOGETHER = 2 << 30
 """Bytes of messages that wait until they are stored."""
@@ -50,8 +52,14 @@ class Pump:
         self._cluster_id = cluster_id
         self._names = names
         self._waiting = 0  # bytes that are being stored
+        self._stored = Served()
         self._streams: set[asyncio.Task[Any] | None] = set()
         self._ended = asyncio.Event()
+
+    @property
+    def served(self) -> Served:
+        """What was answered so far."""
+        return replace(self._stored, streams=len(self._streams))
 
     def handler(self) -> Any:
         """Return what a gRPC server needs to serve the calls."""
@@ -101,17 +109,22 @@ class Pump:
                 f" {TOGETHER} that may: the disk of the pump is too slow"
             )
             logger.error("%s: %s", context.peer(), text)
-            return WriteBinlogResp(errmsg=text)
+            return self._refuse(text)
         self._waiting += size
         try:
             await self._log.append(message.payload)
         except DecodeError:
             await _abort(context, grpc.StatusCode.UNKNOWN, "unexpected EOF")
         except RefusedWriteError as error:
-            return WriteBinlogResp(errmsg=str(error))
+            return self._refuse(str(error))
         finally:
             self._waiting -= size
+        self._stored = replace(self._stored, messages=self._stored.messages + 1, bytes=self._stored.bytes + size)
         return WriteBinlogResp()
+
+    def _refuse(self, text: str) -> WriteBinlogResp:
+        self._stored = replace(self._stored, refused=self._stored.refused + 1)
+        return WriteBinlogResp(errmsg=text)
 
     async def _pull(self, data: bytes, context: Any) -> None:
         """Send transactions for as long as the caller takes them; what it does not take yet is not read."""

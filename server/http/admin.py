@@ -24,6 +24,7 @@ from .views import (
     LogFileView,
     MoveView,
     PositionView,
+    PumpView,
     QuarantinedView,
     RetriedView,
     TablesView,
@@ -208,6 +209,12 @@ async def table(
     schema, _, name = table.partition(".")
     columns = await context.embedded.columns(destination, schema, name, wanted, at)
     return TableView(schema_name=schema, table=name, columns=[ColumnView.model_validate(it) for it in columns])
+
+
+@process.get("/v1/pumps", operation_id="listPumps", summary="The pump for TiDB")
+async def pumps(context: Ctx, grant: Granted) -> list[PumpView]:
+    """Tell where the pump of this server stands, if it has one. A token for some destinations only gets none."""
+    return [PumpView.of(it()) for it in context.pumps] if grant.covers(None) else []
 
 
 class Login(BaseModel):

@@ -82,7 +82,7 @@ class Observe:
 def create_app(config: HttpConfig, resources: Resources) -> FastAPI:
     """Build the HTTP API. Needs uvicorn as set up by ``sluice.server.http.serve``."""
     gate = Gate(Credentials(config.credentials), config.host, resources.logins, insecure=config.insecure)
-    context = Context(resources.embedded, gate, resources.metrics, resources.stopping)
+    context = Context(resources.embedded, gate, resources.metrics, resources.stopping, resources.pumps)
     app = FastAPI(
         title="Sluice",
         version=__version__,

@@ -9,6 +9,7 @@ from ...instance.config import InstanceConfig
 from ..conditions import Overview
 from ..embedded import EmbeddedServer
 from ..metrics import Metrics
+from ..pumps import Pumps
 from ..waiting import Stopping
 from .auth import Gate
 from .waiting import Signals, Streams
@@ -22,6 +23,7 @@ class Context:
     gate: Gate
     metrics: Metrics
     stopping: Stopping
+    pumps: Pumps
     acks: Signals = field(
         default_factory=Signals
     )  # key: (destination, client id); an ack, a rollback or an unsubscribe
@@ -30,7 +32,7 @@ class Context:
 
     def __post_init__(self) -> None:
         """Derive what depends on the other parts."""
-        object.__setattr__(self, "overview", Overview(self.embedded))
+        object.__setattr__(self, "overview", Overview(self.embedded, self.pumps))
 
     def config(self, destination: str) -> InstanceConfig:
         """Return the configuration that a destination was last started with. Raises UnknownDestinationError."""

@@ -32,6 +32,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "createToken": Right.NONE,
     "getMetrics": Right.TOKEN,
     "listDestinations": Right.TOKEN,
+    "listPumps": Right.TOKEN,
     "getDestination": Right.READ,
     "listQuarantine": Right.READ,
     "listMoves": Right.READ,

@@ -18,6 +18,7 @@ from ..embedded.destinations import DestinationStatus
 from ..embedded.ranges import RangeStatus
 from ..lag import Stage
 from ..problems import advice
+from ..pumps import PumpStanding
 
 
 class View(BaseModel):
@@ -419,6 +420,54 @@ class DestinationView(View):
         made = {"clients": clients, "log": log, "gaps": gaps, "conditions": found}
         values = {name: getattr(status, name) for name in cls.model_fields.keys() - made.keys()}
         return cls.model_validate(values | made)
+
+
+class PumpView(View):
+    """Where the pump for TiDB stands."""
+
+    node_id: str = Field(description="Its name in the cluster.")
+    address: str = Field(description="Where it listens.")
+    cluster_id: int
+    state: str = Field(description="`online`, `pausing`, `paused`, `closing` or `offline`.")
+    wanted: str = Field(description="Where it is to go: `online`, `paused` or `offline`.")
+    conditions: list[ConditionView] = Field(description="What needs attention; empty if all is well.")
+    released: int = Field(description="The commit_ts up to which drainers get all transactions.")
+    collected: int = Field(description="The commit_ts up to which transactions may have been removed.")
+    open: int = Field(description="Prewrites without an end.")
+    repeated: int = Field(description="Messages that came once more since the start.")
+    lone: int = Field(description="Commits without a Prewrite since the start.")
+    late: int = Field(description="Commits that came after later ones were given, since the start.")
+    log_bytes: int
+    log_files: int
+    messages: int = Field(description="Messages stored since the start.")
+    message_bytes: int
+    refused: int = Field(description="Messages refused since the start.")
+    streams: int = Field(description="Streams of transactions that are open.")
+
+    @classmethod
+    def of(cls, pump: PumpStanding) -> Self:
+        """Make the view of a pump."""
+        log, served = pump.log, pump.served
+        return cls(
+            node_id=pump.node_id,
+            address=pump.address,
+            cluster_id=pump.cluster_id,
+            state=pump.state,
+            wanted=pump.wanted,
+            conditions=[ConditionView.of(it) for it in conditions.find_of_pump(pump)],
+            released=log.released,
+            collected=log.collected,
+            open=log.open,
+            repeated=log.counts.repeated,
+            lone=log.counts.lone,
+            late=log.counts.late,
+            log_bytes=log.bytes,
+            log_files=log.files,
+            messages=served.messages,
+            message_bytes=served.bytes,
+            refused=served.refused,
+            streams=served.streams,
+        )
 
 
 class PositionView(View):

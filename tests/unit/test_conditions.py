@@ -9,15 +9,29 @@ from typing import Any
 import pytest
 
 from scripts import generate_conditions
+from sluice.instance.pump.log import PumpStatus
+from sluice.instance.pump.nodes import State
+from sluice.instance.pump.pairing import Counts
 from sluice.instance.serving.purges import Threat
 from sluice.instance.status import MemberStatus, ParserStatus, SourceStatus
 from sluice.protocol.errors import PurgedError
 from sluice.server import conditions
 from sluice.server.cli.status import summarize
-from sluice.server.conditions import MOST_BEHIND, MOST_IDLE, MOST_STUCK, TABLE, Overview, Severity, find
+from sluice.server.conditions import (
+    MOST_BEHIND,
+    MOST_IDLE,
+    MOST_STUCK,
+    PUMPS,
+    TABLE,
+    Overview,
+    Severity,
+    find,
+    find_of_pump,
+)
 from sluice.server.embedded.companions import OutputStatus
 from sluice.server.embedded.destinations import DestinationStatus
-from sluice.server.http.views import DestinationView
+from sluice.server.http.views import DestinationView, PumpView
+from sluice.server.pumps import PumpStanding, Served
 from sluice.store.allowance import UNLIMITED, Allowance, AllowanceStatus, Limits
 from sluice.store.moves import Move, MoveState, Reason
 from sluice.store.status import NO_LAG, ClientStatus, Lag
@@ -161,6 +175,55 @@ def test_the_pages_have_the_table_and_its_alert_rules() -> None:
         assert len([line for line in part.splitlines() if any(name in line for name in NAMES)]) >= len(NAMES)
 
 
+def pump_log(**values: Any) -> PumpStatus:
+    status: dict[str, Any] = {"bytes": 0, "files": 1, "released": 0, "collected": 0, "open": 0, "counts": Counts()}
+    return PumpStatus(**(status | {"failure": "", "refusal": ""} | values))
+
+
+def pump(state: State = State.ONLINE, **values: Any) -> PumpStanding:
+    standing: dict[str, Any] = {"node_id": "pump-1", "address": "127.0.0.1:8250", "cluster_id": 1, "state": state}
+    standing |= {"wanted": State.ONLINE, "problem": "", "log": pump_log(), "served": Served()}
+    return PumpStanding(**(standing | values))
+
+
+PUMP_EXAMPLES = {
+    "pump-refuses": pump(log=pump_log(refusal="9 bytes are free on the disk")),
+    "pump-unregistered": pump(State.PAUSED, problem="etcd does not answer"),
+    "pump-late": pump(log=pump_log(counts=Counts(late=2))),
+}
+
+
+def test_there_is_an_example_of_each_condition_of_a_pump() -> None:
+    assert list(PUMP_EXAMPLES) == [it.name for it in PUMPS]
+
+
+@pytest.mark.parametrize("name", PUMP_EXAMPLES)
+def test_each_condition_of_a_pump_is_found_alone_and_decides_the_first_line_and_the_exit_status(name: str) -> None:
+    (found,) = find_of_pump(PUMP_EXAMPLES[name])
+    assert found.condition.name == name
+    summary = summarize([], [PumpView.of(PUMP_EXAMPLES[name]).model_dump(mode="json", by_alias=True)])
+    ((where, said),) = summary.conditions
+    assert (where, said["name"], said["text"]) == ("pump pump-1", name, found.text)
+    assert summary.is_wrong
+
+
+@pytest.mark.parametrize(
+    "sound",
+    [
+        pump(),
+        pump(State.PAUSED, wanted=State.PAUSED, log=pump_log(refusal="no online: paused")),
+        pump(log=pump_log(open=3, counts=Counts(repeated=1, lone=1))),
+    ],
+)
+def test_what_is_normal_of_a_pump_is_no_condition(sound: PumpStanding) -> None:
+    assert find_of_pump(sound) == []
+
+
+def test_a_pump_that_waits_for_transactions_says_for_how_many() -> None:
+    (found,) = find_of_pump(pump(State.CLOSING, wanted=State.OFFLINE, log=pump_log(open=2)))
+    assert found.text == "closing, with 2 transactions under way, on the way to be offline"
+
+
 class Shown:
     """Destinations in the states of the examples; it counts how often it is asked."""
 
@@ -176,8 +239,9 @@ class Shown:
 
 def test_who_only_counts_looks_once_a_second() -> None:
     shown = Shown()
-    overview = Overview(shown)
-    assert overview.counts(10.0) == overview.counts(10.5) == dict.fromkeys(NAMES, 1)
+    overview = Overview(shown, [lambda: pump(log=pump_log(failure="the disk fails"))])
+    expected = dict.fromkeys([*NAMES, "pump-refuses"], 1)
+    assert overview.counts(10.0) == overview.counts(10.5) == expected
     assert set(shown.asked.values()) == {1}
     overview.counts(11.0)
     assert set(shown.asked.values()) == {2}

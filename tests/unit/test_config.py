@@ -19,6 +19,7 @@ from sluice.server.config.keys import KEYS
 from sluice.server.config.settings import expand
 from sluice.server.config.warnings import find_warnings, understood
 from sluice.server.fronts import served
+from sluice.server.grpc.config import PumpConfig
 from sluice.server.http.config import HttpConfig
 from sluice.server.processes import Share
 from sluice.server.tcp.config import TcpConfig
@@ -387,7 +388,7 @@ def test_variables_that_kubernetes_sets_for_a_service_are_not_settings(conf: Con
         "SLUICE_HTTP_PORT": link,
     }
     read = conf.read(set_by_kubernetes | {"SLUICE_INSTANCE_MASTER_ADDRESS": "db:3306", "SLUICE_WRONG": "1"})
-    assert [front.port for front in read.fronts] == [11180, 11111]
+    assert [front.port for front in read.fronts] == [11180, 11111, 8250]
     warnings = [it for it in find_warnings(read) if "SLUICE_" in it]
     assert [it.partition(":")[0] for it in warnings] == [
         "environment variable SLUICE_HTTP_PORT is ignored",
@@ -634,7 +635,7 @@ def test_a_time_zone_with_daylight_saving_is_a_warning(conf: Conf) -> None:
 
 def test_settings_of_the_command_line_win(conf: Conf) -> None:
     conf.write("canal.properties", "sluice.http.insecure = false\n")
-    assert [front.insecure for front in conf.read(insecure=True).fronts] == [True, True]
+    assert [front.insecure for front in conf.read(insecure=True).fronts] == [True, True, True]
 
 
 def test_mistakes_of_the_server_and_of_its_fronts_are_said_together(conf: Conf) -> None:
@@ -765,6 +766,12 @@ def test_a_source_is_asked_whether_it_lives_as_canal_does_it() -> None:
         MysqlConfig(**settings, standby_position=4)
 
 
+def test_the_first_of_several_processes_has_the_pump(conf: Conf) -> None:
+    conf.write("canal.properties", "sluice.pump.listen = 127.0.0.1\nsluice.pump.clusterId = 1\n")
+    assert [conf.read(share=Share(number, 2)).has_pump for number in range(2)] == [True, False]
+    assert conf.read(share=Share(0, 2)).addresses.front(PumpConfig).port == 8250
+
+
 def test_each_of_several_processes_has_a_part_of_the_destinations_and_names_the_holder_of_others(conf: Conf) -> None:
     names = [f"shop{number}" for number in range(1, 9)]
     conf.write("canal.properties", f"canal.destinations = {','.join(names)}\n{SOURCE}")
@@ -774,7 +781,7 @@ def test_each_of_several_processes_has_a_part_of_the_destinations_and_names_the_
         ["shop6"],
         ["shop2", "shop3", "shop4", "shop5", "shop7"],
     ]
-    assert [tuple(front.port for front in part.fronts) for part in parts] == [
+    assert [tuple(front.port for front in part.fronts[:2]) for part in parts] == [
         (11180, 11111),
         (11181, 11112),
         (11182, 11113),

@@ -17,6 +17,7 @@ from sluice.protocol.tidb.binlog_pb2 import Binlog, Commit, Prewrite, Rollback
 from sluice.protocol.tidb.pump_pb2 import Pos, PullBinlogReq, PullBinlogResp, WriteBinlogReq, WriteBinlogResp
 from sluice.server.grpc.config import PumpConfig
 from sluice.server.grpc.listen import listening
+from sluice.server.grpc.pump import Pump
 from sluice.server.waiting import Stopping
 
 CLUSTER = 7710450902931609661
@@ -88,10 +89,10 @@ async def serving(
     stopping = Stopping()
     async with (
         opened(folder, stop_at=stop_at, file_size=file_size) as log,
-        listening(config, log, stopping) as address,
-        calling(address) as caller,
+        listening(config, Pump(log, config.cluster_id, frozenset(config.allowed)), stopping) as addresses,
+        calling(addresses[0]) as caller,
     ):
-        yield Served(log, address, stopping, caller)
+        yield Served(log, " and ".join(addresses), stopping, caller)
 
 
 @contextlib.asynccontextmanager

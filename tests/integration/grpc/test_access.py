@@ -20,6 +20,7 @@ from sluice.protocol.errors import ConfigError
 from sluice.server.grpc.checks import doubts, require_safe
 from sluice.server.grpc.config import PumpConfig
 from sluice.server.grpc.listen import listening
+from sluice.server.grpc.pump import Pump
 from sluice.server.waiting import Stopping
 from tests import certificates
 from tests.integration.grpc.served import CLUSTER, calling, opened, prewrite, refused, serving
@@ -129,7 +130,7 @@ async def test_a_socket_of_a_killed_pump_is_replaced_and_nothing_else(tmp_path: 
         left.listen()
         with pytest.raises(OSError, match="another process listens on"):
             await asyncio.wait_for(_opened(config, tmp_path), 10)
-    assert await _opened(config, tmp_path) == str(file)
+    assert await _opened(config, tmp_path) == [str(file)]
     file.unlink(missing_ok=True)
     file.write_text("notes")
     with pytest.raises(OSError, match="is not a socket"):
@@ -146,9 +147,9 @@ async def test_a_port_that_is_taken_is_named_with_its_keys(tmp_path: Path) -> No
             await _opened(config, tmp_path)
 
 
-async def _opened(config: PumpConfig, folder: Path) -> str:
-    async with opened(folder) as log, listening(config, log, Stopping()) as address:
-        return address
+async def _opened(config: PumpConfig, folder: Path) -> list[str]:
+    async with opened(folder) as log, listening(config, Pump(log, CLUSTER, frozenset()), Stopping()) as addresses:
+        return addresses
 
 
 def test_a_pump_beyond_loopback_needs_certificates_and_names(authority: Authority) -> None:

@@ -21,11 +21,13 @@ from pathlib import Path
 from sluice.instance.pump.log import PumpLog
 from sluice.server.grpc.config import PumpConfig
 from sluice.server.grpc.listen import listening
+from sluice.server.grpc.pump import Pump
 from sluice.server.waiting import Stopping
 
 async def main(folder):
     log = PumpLog(folder / "log", {CLUSTER}, file_size=20_000)
-    async with listening(PumpConfig(socket=folder / "pump.sock", cluster_id={CLUSTER}), log, Stopping()):
+    config = PumpConfig(socket=folder / "pump.sock", cluster_id={CLUSTER})
+    async with listening(config, Pump(log, {CLUSTER}, frozenset()), Stopping()):
         print("ready", flush=True)
         await asyncio.Event().wait()
 

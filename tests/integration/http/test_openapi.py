@@ -87,7 +87,7 @@ async def test_operations_have_the_names_that_the_calls_have(document: dict[str,
         *("listDestinations", "getDestination", "startDestination", "stopDestination"),
         *("listQuarantine", "retryQuarantine", "getSourceEnd", "listTables", "getTable"),
         *("listLog", "pruneLog", "switchSource", "listMoves", "confirmGaps", "listAudit"),
-        *("createToken", "getHealth", "getReadiness", "getMetrics"),
+        *("createToken", "getHealth", "getReadiness", "getMetrics", "listPumps"),
     }
 
 

@@ -1,0 +1,135 @@
+"""A pump in a server as users start it: written to, pulled from, killed, shown by `sluice status`."""
+
+import contextlib
+import json
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from sluice.instance.pump.etcd import Etcd
+from sluice.instance.pump.nodes import Nodes
+from sluice.protocol.tidb.binlog_pb2 import Binlog
+from tests import tidb
+from tests.commands import Command, Ended, run
+from tests.integration.grpc.served import CLUSTER, calling, committed, prewrite
+from tests.servers.etcd import EtcdServer
+from tests.waiting import eventually
+
+
+class Server:
+    """A server with a conf folder."""
+
+    def __init__(self, folder: Path, **settings: object) -> None:
+        self.folder = folder
+        self.log = folder / "server.log"
+        self.url = ""
+        keys = {"clusterId": CLUSTER, "socket": "pump.sock", "stopWriteAt": 0, **settings}
+        lines = [f"sluice.pump.{key} = {value}" for key, value in keys.items()]
+        text = "\n".join(["sluice.http.port = 0", "canal.port = 0", *lines])
+        (folder / "canal.properties").write_text(text)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Command]:
+        """Run it until the end of the block, where it is killed if it runs still."""
+        with self.log.open("w") as log, Command("serve", "--conf", str(self.folder), stdout=log, stderr=log) as process:
+            try:
+                eventually(lambda: "serves http" in self.log.read_text() or process.poll() is not None)
+                found = re.search(r"serves (http\S+)", self.log.read_text())
+                assert found, self.log.read_text()
+                self.url = found[1]
+                yield process
+            finally:
+                process.kill()
+
+    @property
+    def socket(self) -> str:
+        """Where TiDB writes."""
+        return str(self.folder / "pump.sock")
+
+    def status(self) -> Ended:
+        return run("status", "--url", self.url)
+
+    def get(self, path: str) -> str:
+        return urllib3.request("GET", self.url + path).data.decode()
+
+
+async def pulled(server: Server, count: int) -> list[bytes]:
+    async with calling(server.socket) as caller:
+        stream = caller.pull()
+        return [(await stream.read()).entity.payload for _ in range(count)]
+
+
+async def test_what_a_tidb_has_written_is_given_in_the_order_of_commits_also_after_kill_9(tmp_path: Path) -> None:
+    server, messages = Server(tmp_path), tidb.written()
+    expected = [message.payload for message in tidb.pulled() if message.label != "fake"]
+    with server.running() as process:
+        async with calling(server.socket) as caller:
+            for message in messages:
+                assert not (await caller.write(message.payload)).errmsg
+        assert await pulled(server, len(expected)) == expected
+        process.kill()
+    with server.running() as process:
+        assert await pulled(server, len(expected)) == expected
+        async with calling(server.socket) as caller:
+            last = Binlog.FromString(expected[-1]).commit_ts
+            await committed(caller, last + 10)
+        assert Binlog.FromString((await pulled(server, len(expected) + 1))[-1]).commit_ts == last + 10
+        status = server.status()
+        assert status.returncode == 0
+        assert status.stdout.startswith("all is well: no destinations, 1 pump (1 online)\n")
+        assert f"online, at {server.socket}, of the cluster {CLUSTER}\n" in status.stdout
+        assert f"given  to commit_ts {last + 10}" in status.stdout
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+async def test_a_full_disk_is_wrong_for_status_readiness_and_metrics(tmp_path: Path) -> None:
+    server = Server(tmp_path, stopWriteAt=1 << 60)
+    with server.running():
+        async with calling(server.socket) as caller:
+            assert "sluice.pump.stopWriteAt is" in (await caller.write(prewrite(1))).errmsg
+        status = server.status()
+        assert status.returncode == 1
+        assert re.search(
+            r"something is wrong: .*\n  pump \S+: \d+ bytes are free on the disk of .*/pump", status.stdout
+        )
+        assert json.loads(server.get("/readyz"))["conditions"] == {"pump-refuses": 1}
+        metrics = server.get("/metrics")
+    assert re.search(r'sluice_pump_condition\{condition="pump-refuses",pump="[^"]+",severity="error"\} 1\.0', metrics)
+    assert re.search(r'sluice_pump_refused_total\{pump="[^"]+"\} 1\.0', metrics)
+
+
+@pytest.fixture
+def etcd() -> Iterator[EtcdServer]:
+    with EtcdServer() as server:
+        yield server
+
+
+def test_a_pump_is_registered_while_the_server_runs_and_status_says_when_it_cannot_be(
+    tmp_path: Path, etcd: EtcdServer
+) -> None:
+    server = Server(tmp_path, listen="127.0.0.1", port=0, nodeId="pump-1", pd=etcd.url, labels="zone=east")
+    nodes = Nodes(Etcd([etcd.url]))
+    with server.running() as process:
+        eventually(lambda: [it.state for it in nodes.pumps()] == ["online"])
+        (node,) = nodes.pumps()
+        assert (node.node_id, node.labels) == ("pump-1", {"zone": "east"})
+        assert re.fullmatch(r"127\.0\.0\.1:[1-9]\d*", node.host)
+        assert server.status().returncode == 0
+        etcd.kill()
+        eventually(lambda: server.status().returncode == 1)
+        assert "pump pump-1: online: etcd does not answer" in server.status().stdout
+        etcd.start()
+        eventually(lambda: server.status().returncode == 0)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    assert [it.state for it in nodes.pumps()] == ["paused"]
+
+
+def test_a_server_has_something_to_serve_when_it_has_a_pump_and_check_agrees(tmp_path: Path) -> None:
+    Server(tmp_path)
+    assert run("check", "--conf", str(tmp_path)).returncode == 0

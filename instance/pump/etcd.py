@@ -14,11 +14,12 @@ import base64
 import json
 import ssl
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import urllib3
 
-from ...protocol.errors import SluiceError
+from ...protocol.errors import SourceError
 
 TIMEOUT: Final = 5.0
 """Seconds for a request to one server."""
@@ -28,7 +29,7 @@ MOST: Final = 1000
 """Keys that are read at once."""
 
 
-class EtcdError(SluiceError):
+class EtcdError(SourceError):
     """No server of etcd has answered as it should."""
 
 
@@ -47,6 +48,19 @@ class Etcd:
         """``urls`` such as ``https://pd-1:2379``. ``tls``: whom to trust, and the own certificate."""
         self._urls = [it.rstrip("/") for it in urls]
         self._pool = urllib3.PoolManager(retries=False, ssl_context=tls, timeout=TIMEOUT)
+
+    @classmethod
+    def over_tls(cls, urls: Sequence[str], authorities: Path | None, cert: Path | None, key: Path | None) -> "Etcd":
+        """Do the same with PEM files: of whom to trust (None: as the system), and of the own certificate, if any.
+
+        Raises OSError when they cannot be read, or are no such files.
+        """
+        if authorities is None and cert is None:
+            return cls(urls)
+        tls = ssl.create_default_context(cafile=authorities)
+        if cert is not None:
+            tls.load_cert_chain(cert, key)
+        return cls(urls, tls)
 
     def close(self) -> None:
         """Close the connections."""

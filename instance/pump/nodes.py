@@ -136,25 +136,38 @@ class Nodes:
             if found.host != node.host and found.state not in {State.PAUSED, State.OFFLINE}:
                 raise NodeError(
                     f"a pump at {found.host} is {found.state} with the node id {node.node_id!r}: give this one"
-                    " another id, or pause that one"
+                    f" another id, or pause that one; if it is gone for ever, sluice pump offline {node.node_id}"
                 )
         claimed = replace(node, state=state)
         if not self._etcd.put(key, claimed.encode(), value.revision):
             raise NodeError(f"another pump has just taken the node id {node.node_id!r}")
+        self._etcd.put(WANTED + node.node_id, State.ONLINE.encode(), 0)  # unless something is wanted of it
         return claimed
 
-    def write(self, node: Node) -> None:
-        """Write what a pump says of itself. Raises EtcdError."""
-        if not self._etcd.put(PUMPS + node.node_id, node.encode()):
+    def find(self, node_id: str) -> tuple[Node, int]:
+        """Return a pump, and the revision of its last status. Raises EtcdError, and NodeError if it is not there."""
+        value = self._etcd.get(PUMPS + node_id)
+        if not value.revision:
+            raise NodeError(f"no pump {node_id!r} is registered: sluice pump list shows those that are")
+        return Node.decode(value.data), value.revision
+
+    def write(self, node: Node, revision: int | None = None) -> None:
+        """Write what a pump says of itself. Raises EtcdError, also when its last status has not that revision."""
+        if not self._etcd.put(PUMPS + node.node_id, node.encode(), revision):
             raise EtcdError(f"etcd has not stored the status of {node.node_id!r}")
 
-    def wanted(self, node_id: str) -> State:
-        """Return where a pump is to go, one of `GOALS`. Raises EtcdError, and NodeError for another state."""
-        data = self._etcd.get(WANTED + node_id).data
-        found = next((it for it in GOALS if it.encode() == data), None)
-        if data and found is None:
-            raise NodeError(f"the key {WANTED}{node_id} has {data[:100]!r}, which is no state that a pump can go to")
-        return found or State.ONLINE
+    def wanted(self, node_id: str) -> State | None:
+        """Return where a pump is to go, one of `GOALS`; None if it is none of Sluice.
+
+        Raises EtcdError, and NodeError for another state.
+        """
+        value = self._etcd.get(WANTED + node_id)
+        found = next((it for it in GOALS if it.encode() == value.data), None)
+        if value.revision and found is None:
+            raise NodeError(
+                f"the key {WANTED}{node_id} has {value.data[:100]!r}, which is no state that a pump can go to"
+            )
+        return found
 
     def want(self, node_id: str, state: State) -> None:
         """Have a pump go to one of `GOALS`. Raises EtcdError."""

@@ -36,6 +36,7 @@ MODULES = {
     "migrate": ("migrate",),
     "spark": ("spark",),
     "tidb": ("tidb",),
+    "pump": ("pump",),
     "replay": ("replay",),
 }
 """The modules with the commands that each adds, in the order in which the help lists them."""

@@ -78,7 +78,8 @@ class Registration:
         if not self._is_claimed:
             self._node = await asyncio.to_thread(self._nodes.claim, self._node)
             self._is_claimed = True
-        self.wanted = await asyncio.to_thread(self._nodes.wanted, self._node.node_id)
+        wanted = await asyncio.to_thread(self._nodes.wanted, self._node.node_id)
+        self.wanted = wanted or State.ONLINE
         while (state := await self._next()) != self.state:
             await self._turn(state)
             logger.info("the pump %s is %s", self._node.node_id, state)

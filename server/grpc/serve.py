@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -60,11 +59,10 @@ async def serving(config: PumpConfig, resources: Resources) -> AsyncIterator[str
 @contextlib.asynccontextmanager
 async def _registered(config: PumpConfig, host: str, log: PumpLog, resources: Resources) -> AsyncIterator[Registration]:
     """Keep a pump registered while the block runs, and say after it that it does not serve any more."""
-    tls, credentials = _authentication(config)
-    etcd = Etcd(config.pd, tls)
+    etcd = Etcd.over_tls(config.pd, config.tls_ca, config.tls_cert, config.tls_key)
     labels = dict(it.split("=", 1) for it in config.labels)
     node = Node(config.name, host, State.PAUSED, labels=labels)
-    registration = Registration(Nodes(etcd), node, log, lambda: log.status.released, credentials)
+    registration = Registration(Nodes(etcd), node, log, lambda: log.status.released, _credentials(config))
     keeping = asyncio.create_task(registration.keep(), name="pump's registration")
     keeping.add_done_callback(lambda _: resources.stopping.announce())  # if it fails, the process ends
     try:
@@ -78,11 +76,9 @@ async def _registered(config: PumpConfig, host: str, log: PumpLog, resources: Re
         etcd.close()
 
 
-def _authentication(config: PumpConfig) -> tuple[ssl.SSLContext | None, Any]:
-    """Return whom to trust and what to show, for calls of etcd and of drainers. Raises OSError."""
+def _credentials(config: PumpConfig) -> Any:
+    """Return whom to trust and what to show in calls of drainers; None: they are without TLS. Raises OSError."""
     if config.tls_cert is None or config.tls_key is None:
-        return None, None
-    tls = ssl.create_default_context(cafile=config.tls_ca)
-    tls.load_cert_chain(config.tls_cert, config.tls_key)
+        return None
     authorities = None if config.tls_ca is None else config.tls_ca.read_bytes()
-    return tls, grpc.ssl_channel_credentials(authorities, config.tls_key.read_bytes(), config.tls_cert.read_bytes())
+    return grpc.ssl_channel_credentials(authorities, config.tls_key.read_bytes(), config.tls_cert.read_bytes())

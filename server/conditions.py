@@ -249,6 +249,16 @@ def _pump_refuses(pump: PumpStanding) -> Told:
         yield "", why
 
 
+def _pump_unresolved(pump: PumpStanding) -> Told:
+    if pump.unresolved:
+        yield "", f"drainers wait: {pump.unresolved}"
+
+
+def _pump_clock(pump: PumpStanding) -> Told:
+    if pump.clock_problem:
+        yield "", f"drainers wait while TiDB writes nothing to this pump: {pump.clock_problem}"
+
+
 def _pump_late(pump: PumpStanding) -> Told:
     if late := pump.log.counts.late:
         yield "", f"since the start {counted(late, 'transaction')} came after later ones were given: drainers lack them"
@@ -425,6 +435,23 @@ PUMPS = (
         "The cluster does not know where the pump stands, or the pump is not where it is wanted",
         "Do what the error says: make the cluster's PD available, or the drainer that it names",
         _pump_unregistered,
+        "1m",
+    ),
+    Condition(
+        "unresolved-prewrite",
+        _ERROR,
+        "TiDB has not ended a transaction within 10 minutes, and the pump cannot find out whether it has committed:"
+        " drainers wait for it",
+        "Set sluice.pump.tidbStatus, so that a TiDB is asked; or, if you know that it is lost, sluice.pump.unresolved ="
+        " drop",
+        _pump_unresolved,
+    ),
+    Condition(
+        "pump-clock",
+        _ERROR,
+        "The pump cannot ask for the time of the cluster: drainers wait for it while TiDB writes nothing to it",
+        "Make a TiDB of sluice.pump.tidbSql available, or correct its address, account or password",
+        _pump_clock,
         "1m",
     ),
     Condition(

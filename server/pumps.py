@@ -35,6 +35,10 @@ class PumpStanding:
     """Where operators want it to go."""
     problem: str
     """Why the cluster does not know how it stands; empty: it does, or the pump is reached by a socket only."""
+    clock_problem: str
+    """Why drainers are not told the time while TiDB writes nothing; empty: they are, or it is not configured."""
+    unresolved: str
+    """Why transactions are without an end for too long; empty: none is."""
     log: PumpStatus
     served: Served
 

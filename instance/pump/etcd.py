@@ -41,6 +41,19 @@ class Value(NamedTuple):
     """Of its last change; 0 of a key that is not there."""
 
 
+def tls_of(authorities: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """Return whom to trust and what to show, by PEM files; None: as the system does, and nothing.
+
+    Raises OSError when the files cannot be read, or are no such files.
+    """
+    if authorities is None and cert is None:
+        return None
+    tls = ssl.create_default_context(cafile=authorities)
+    if cert is not None:
+        tls.load_cert_chain(cert, key)
+    return tls
+
+
 class Etcd:
     """The servers of one etcd. Any thread may call any method."""
 
@@ -48,19 +61,6 @@ class Etcd:
         """``urls`` such as ``https://pd-1:2379``. ``tls``: whom to trust, and the own certificate."""
         self._urls = [it.rstrip("/") for it in urls]
         self._pool = urllib3.PoolManager(retries=False, ssl_context=tls, timeout=TIMEOUT)
-
-    @classmethod
-    def over_tls(cls, urls: Sequence[str], authorities: Path | None, cert: Path | None, key: Path | None) -> "Etcd":
-        """Do the same with PEM files: of whom to trust (None: as the system), and of the own certificate, if any.
-
-        Raises OSError when they cannot be read, or are no such files.
-        """
-        if authorities is None and cert is None:
-            return cls(urls)
-        tls = ssl.create_default_context(cafile=authorities)
-        if cert is not None:
-            tls.load_cert_chain(cert, key)
-        return cls(urls, tls)
 
     def close(self) -> None:
         """Close the connections."""

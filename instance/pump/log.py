@@ -67,6 +67,10 @@ class PumpStatus:
     """The commit_ts up to which all is known, and is given."""
     collected: int
     """The commit_ts up to which nothing is kept for certain."""
+    newest: int
+    """The greatest timestamp that has come."""
+    written: int
+    """Messages stored since it was opened."""
     open: int
     """Prewrites without an end."""
     counts: Counts
@@ -102,6 +106,7 @@ class PumpLog:
         self._fds: tuple[int, int] | None = None  # of the last file, and of its index
         self._pairing = Pairing()
         self._failure = ""
+        self._written = 0  # messages
         self._behind: list[bytes] = []  # entries for which there was no room in the index
         self._writer = ThreadPoolExecutor(1, "pump write")
         self._waiting: deque[_Waiting] = deque()
@@ -125,6 +130,8 @@ class PumpLog:
             files=len(segments),
             released=pairing.released,
             collected=self.collected,
+            newest=pairing.newest,
+            written=self._written,
             open=pairing.open,
             counts=pairing.counts,
             failure=self._failure,
@@ -239,6 +246,7 @@ class PumpLog:
             end += RECORD.size + len(payload)
         if problem := self._write(pieces):
             return [RefusedWriteError(problem) if it is None else it for it in answers]
+        self._written += len(records)
         self._pair(records)
         return answers
 

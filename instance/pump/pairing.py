@@ -98,6 +98,8 @@ class Pairing:
         """``released``: up to which commit_ts everything was released when the records were read before."""
         self.released = released
         """The greatest commit_ts up to which everything is known."""
+        self.newest = released
+        """The greatest timestamp that any record has had."""
         self.counts = Counts()
         self._known = released
         self._open: dict[int, int] = {}  # the places of Prewrites, by start_ts, in the order of their arrival
@@ -138,6 +140,7 @@ class Pairing:
 
     def take(self, record: Record) -> list[Transaction]:
         """Take the next record; return what is released by that, in the order of commit_ts."""
+        self.newest = max(self.newest, record.start_ts, record.commit_ts)
         if record.is_heartbeat:
             self._end(0, record.commit_ts, NOWHERE, record)
         elif record.type == BinlogType.Prewrite:

@@ -183,7 +183,7 @@ def _cause(node: "Node") -> str:
 @contextlib.contextmanager
 def _nodes(options: Any) -> "Iterator[Nodes]":
     """Give the nodes of the cluster that a conf folder names. Raises ConfigError."""
-    from ...instance.pump.etcd import Etcd
+    from ...instance.pump.etcd import Etcd, tls_of
     from ...instance.pump.nodes import Nodes
     from ..config import Configuration
     from ..grpc.config import PumpConfig
@@ -192,7 +192,7 @@ def _nodes(options: Any) -> "Iterator[Nodes]":
     config = configuration.addresses.front(PumpConfig)
     if not config.pd:
         raise ConfigError(f"{configuration.main_file}: sluice.pump.pd is empty: it says where the cluster's PD is")
-    etcd = Etcd.over_tls(config.pd, config.tls_ca, config.tls_cert, config.tls_key)
+    etcd = Etcd(config.pd, tls_of(config.tls_ca, config.tls_cert, config.tls_key))
     try:
         yield Nodes(etcd)
     finally:

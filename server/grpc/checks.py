@@ -2,7 +2,8 @@
 
 from importlib.util import find_spec
 
-from ...protocol.errors import ConfigError
+from ...protocol.errors import BadParameterError, ConfigError
+from ...sql.database import Database
 from ..certificates import require_authorities, require_certificate
 from ..network import address_text, is_loopback, refuse_open
 from .config import PumpConfig
@@ -15,6 +16,7 @@ def require_safe(config: PumpConfig) -> None:
     """
     if find_spec("grpc") is None:
         raise ConfigError(f"the {config.title} needs grpcio: pip install 'sluice-cdc[server,tidb]'")
+    databases_of(config)
     if config.host:
         refuse_open(
             config.host,
@@ -26,6 +28,15 @@ def require_safe(config: PumpConfig) -> None:
         require_certificate(config.tls_cert, config.tls_key, (config.key_of("tls_cert"), config.key_of("tls_key")))
     if config.tls_ca is not None:
         require_authorities(config.tls_ca, config.key_of("tls_ca"))
+
+
+def databases_of(config: PumpConfig) -> list[Database]:
+    """Return the servers to ask for the time. Raises ConfigError."""
+    password = config.tidb_password.get_secret_value()
+    try:
+        return [Database.of(url, password=password) for url in config.tidb_sql]
+    except BadParameterError as error:
+        raise ConfigError(f"{config.key_of('tidb_sql')}: {error}") from None
 
 
 def doubts(config: PumpConfig) -> list[str]:

@@ -2,11 +2,13 @@
 
 import re
 import socket
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
-from pydantic import AfterValidator, BeforeValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
+from ...instance.config import lower
 from ...instance.settings import FolderPath, names, setting
 from ..front import EVERYWHERE, FrontConfig, Host
 
@@ -41,6 +43,13 @@ def _labels(value: tuple[str, ...]) -> tuple[str, ...]:
         if not name or not equals:
             raise ValueError(f"{label[:200]!r} is not name=value")
     return value
+
+
+class Unresolved(StrEnum):
+    """What happens to a transaction whose end does not come, and nobody can be asked for."""
+
+    STOP = "stop"
+    DROP = "drop"
 
 
 class PumpConfig(FrontConfig):
@@ -80,6 +89,27 @@ class PumpConfig(FrontConfig):
     max_message: int = setting("sluice.pump.maxMessage", 1 << 30, ge=1 << 20, le=2000 << 20, unit="bytes")
     """Maximum size of a message from TiDB, which has all changes of a transaction. TiDB ends when the pump has refused
     one for 15 s."""
+    tidb_sql: Annotated[tuple[str, ...], BeforeValidator(names)] = setting("sluice.pump.tidbSql", ())
+    """TiDB servers to ask for the time of the cluster, separated by commas: `mysql://user@tidb-1:4000/?sslMode=…`, with
+    the settings that the URL of an output to MySQL has. While TiDB writes nothing, the pump tells drainers the time, so
+    that they do not wait for it. Set this where a cluster has several pumps."""
+    tidb_password: SecretStr = setting("sluice.pump.tidbPassword", SecretStr(""))
+    """Password of the account on these servers. The account needs no privilege."""
+    fake_interval: float = setting("sluice.pump.fakeInterval", 3.0, ge=0.1, le=3600, unit="s")
+    """Interval in which the pump tells drainers the time while TiDB writes nothing."""
+    tidb_status: Annotated[tuple[str, ...], BeforeValidator(names), AfterValidator(_urls)] = setting(
+        "sluice.pump.tidbStatus", ()
+    )
+    """Status ports of TiDB servers, separated by commas: `http://tidb-1:10080`. The pump asks them for the end of
+    transactions that TiDB has not ended within 10 minutes, as when a TiDB was killed. With `https` it shows the
+    certificate of `sluice.pump.tlsCert`, and trusts `sluice.pump.tlsCa`."""
+    unresolved: Annotated[Unresolved, BeforeValidator(lower)] = setting("sluice.pump.unresolved", Unresolved.STOP)
+    """What happens to a transaction that TiDB has not ended within 10 minutes where `sluice.pump.tidbStatus` is empty.
+    `stop`: drainers wait for it, and `sluice status` says so. `drop`: it counts as rolled back, and is logged."""
+    gc: float = setting("sluice.pump.gc", 7.0, ge=0, le=10_000, unit="days")
+    """Age from which the pump removes transactions, as far as all drainers have read them. 0: never."""
+    gc_force: bool = setting("sluice.pump.gcForce", default=False)
+    """Remove old transactions even if drainers have not read them."""
     tls_cert: FolderPath | None = setting("sluice.pump.tlsCert", None)
     """PEM file with the pump's certificate and the intermediate certificates. Empty: no TLS. New connections use what
     the file has then."""

@@ -2,21 +2,24 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import grpc
 
-from ...instance.pump.etcd import Etcd
+from ...instance.pump.cluster import Cluster
+from ...instance.pump.etcd import Etcd, tls_of
 from ...instance.pump.log import PumpLog
 from ...instance.pump.nodes import Node, Nodes, State
 from ..metrics import PumpCollector
 from ..pumps import PumpStanding
 from ..resources import Resources
+from .checks import databases_of
 from .config import PumpConfig
 from .listen import listening
 from .pump import Pump
 from .registration import Registration
+from .upkeep import Upkeep
 
 
 @contextlib.asynccontextmanager
@@ -31,10 +34,23 @@ async def serving(config: PumpConfig, resources: Resources) -> AsyncIterator[str
         stack.push_async_callback(log.close)
         pump = Pump(log, config.cluster_id, frozenset(config.allowed))
         addresses = await stack.enter_async_context(listening(config, pump, resources.stopping))
-        registration = None
+        tls = tls_of(config.tls_ca, config.tls_cert, config.tls_key)
+        cluster = Cluster(databases_of(config), config.tidb_status, tls)
+        stack.callback(cluster.close)
+        nodes = None
         if config.pd:
-            host = config.advertise or addresses[0]
-            registration = await stack.enter_async_context(_registered(config, host, log, resources))
+            etcd = Etcd(config.pd, tls)
+            stack.callback(etcd.close)
+            nodes = Nodes(etcd)
+        upkeep = Upkeep(config, log, cluster, nodes)
+        await stack.enter_async_context(_running(upkeep.run(), resources))
+        registration = None
+        if nodes is not None:
+            labels = dict(it.split("=", 1) for it in config.labels)
+            node = Node(config.name, config.advertise or addresses[0], State.PAUSED, labels=labels)
+            registration = Registration(nodes, node, log, lambda: upkeep.time, _credentials(config))
+            stack.push_async_callback(_leave, registration)
+            await stack.enter_async_context(_running(registration.keep(), resources))
 
         def standing() -> PumpStanding:
             return PumpStanding(
@@ -44,6 +60,8 @@ async def serving(config: PumpConfig, resources: Resources) -> AsyncIterator[str
                 state=State.ONLINE if registration is None else registration.state,
                 wanted=State.ONLINE if registration is None else registration.wanted,
                 problem="" if registration is None else registration.problem,
+                clock_problem=upkeep.clock_problem,
+                unresolved=upkeep.unresolved,
                 log=log.status,
                 served=pump.served,
             )
@@ -57,23 +75,22 @@ async def serving(config: PumpConfig, resources: Resources) -> AsyncIterator[str
 
 
 @contextlib.asynccontextmanager
-async def _registered(config: PumpConfig, host: str, log: PumpLog, resources: Resources) -> AsyncIterator[Registration]:
-    """Keep a pump registered while the block runs, and say after it that it does not serve any more."""
-    etcd = Etcd.over_tls(config.pd, config.tls_ca, config.tls_cert, config.tls_key)
-    labels = dict(it.split("=", 1) for it in config.labels)
-    node = Node(config.name, host, State.PAUSED, labels=labels)
-    registration = Registration(Nodes(etcd), node, log, lambda: log.status.released, _credentials(config))
-    keeping = asyncio.create_task(registration.keep(), name="pump's registration")
-    keeping.add_done_callback(lambda _: resources.stopping.announce())  # if it fails, the process ends
+async def _running(work: Coroutine[Any, Any, None], resources: Resources) -> AsyncIterator[None]:
+    """Have some work done while the block runs; if it fails, the process ends."""
+    task = asyncio.create_task(work, name="pump")
+    task.add_done_callback(lambda _: resources.stopping.announce())
     try:
-        yield registration
+        yield
     finally:
-        keeping.cancel()
+        task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await keeping
-        if not registration.problem:  # else it would wait for what does not answer
-            await registration.leave()
-        etcd.close()
+            await task
+
+
+async def _leave(registration: Registration) -> None:
+    """Say that a pump does not serve any more, unless that would wait for what does not answer."""
+    if not registration.problem:
+        await registration.leave()
 
 
 def _credentials(config: PumpConfig) -> Any:

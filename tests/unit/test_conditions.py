@@ -177,18 +177,27 @@ def test_the_pages_have_the_table_and_its_alert_rules() -> None:
 
 def pump_log(**values: Any) -> PumpStatus:
     status: dict[str, Any] = {"bytes": 0, "files": 1, "released": 0, "collected": 0, "open": 0, "counts": Counts()}
-    return PumpStatus(**(status | {"failure": "", "refusal": ""} | values))
+    return PumpStatus(**(status | {"newest": 0, "written": 0, "failure": "", "refusal": ""} | values))
 
 
 def pump(state: State = State.ONLINE, **values: Any) -> PumpStanding:
     standing: dict[str, Any] = {"node_id": "pump-1", "address": "127.0.0.1:8250", "cluster_id": 1, "state": state}
-    standing |= {"wanted": State.ONLINE, "problem": "", "log": pump_log(), "served": Served()}
+    standing |= {
+        "wanted": State.ONLINE,
+        "problem": "",
+        "clock_problem": "",
+        "unresolved": "",
+        "log": pump_log(),
+        "served": Served(),
+    }
     return PumpStanding(**(standing | values))
 
 
 PUMP_EXAMPLES = {
     "pump-refuses": pump(log=pump_log(refusal="9 bytes are free on the disk")),
     "pump-unregistered": pump(State.PAUSED, problem="etcd does not answer"),
+    "unresolved-prewrite": pump(unresolved="the transaction with start_ts 1 has no end"),
+    "pump-clock": pump(clock_problem="TiDB does not say the time"),
     "pump-late": pump(log=pump_log(counts=Counts(late=2))),
 }
 

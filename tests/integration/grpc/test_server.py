@@ -16,6 +16,7 @@ from tests.commands import run
 from tests.integration.grpc.process import Server
 from tests.integration.grpc.served import CLUSTER, calling, committed, prewrite
 from tests.servers.etcd import EtcdServer
+from tests.tidb_server import TidbServer
 from tests.waiting import eventually
 
 
@@ -90,6 +91,21 @@ def test_a_pump_is_registered_while_the_server_runs_and_status_says_when_it_cann
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert [it.state for it in nodes.pumps()] == ["paused"]
+
+
+async def test_drainers_get_the_time_of_the_cluster_from_an_idle_server_and_status_says_when_it_is_unknown(
+    tmp_path: Path,
+) -> None:
+    with TidbServer() as tidb_server:
+        tidb_server.time = 70
+        server = Server(tmp_path, tidbSql=tidb_server.sql, fakeInterval=0.1)
+        with server.running():
+            assert [Binlog.FromString(it).commit_ts for it in await pulled(server, 1)] == [70]
+            tidb_server.time = "?"
+            eventually(lambda: server.status().returncode == 1)
+            assert (
+                "drainers wait while TiDB writes nothing to this pump: TiDB does not report" in server.status().stdout
+            )
 
 
 def test_a_server_has_something_to_serve_when_it_has_a_pump_and_check_agrees(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ...store.log.errors import DamagedLogError, LogError
+from ...store.log.files import read_at
 from ...store.log.slots import crc32
 from .pairing import Transaction
 
@@ -111,7 +112,7 @@ def read_payload(fd: int, offset: int, end: int, path: Path) -> bytes:
 
     Raises DamagedLogError when none is there, LogError when the disk does not give it.
     """
-    data = _pread(fd, min(AHEAD, end - offset), offset, path)
+    data = read_at(fd, min(AHEAD, end - offset), offset, path)
     if len(data) < RECORD.size:
         raise _damaged(path, offset, "it is cut off")
     size, crc = RECORD.unpack_from(data)
@@ -119,7 +120,7 @@ def read_payload(fd: int, offset: int, end: int, path: Path) -> bytes:
         raise _damaged(path, offset, "it is cut off")
     payload = data[RECORD.size : RECORD.size + size]
     if len(payload) < size:
-        payload += _pread(fd, size - len(payload), offset + len(data), path)
+        payload += read_at(fd, size - len(payload), offset + len(data), path)
     if len(payload) < size or crc32(payload, crc32(data[: SIZE.size])) != crc:
         raise _damaged(path, offset, "its checksum is wrong")
     return payload
@@ -155,7 +156,7 @@ def encode_entry(it: Transaction) -> bytes:
 
 def read_entries(fd: int, first: int, count: int, path: Path) -> list[Transaction]:
     """Read entries of an index. Raises LogError when they are not what was written."""
-    data = _pread(fd, count * ENTRY.size, first * ENTRY.size, path)
+    data = read_at(fd, count * ENTRY.size, first * ENTRY.size, path)
     found = []
     for offset in range(0, len(data), ENTRY.size):
         entry = data[offset : offset + ENTRY.size]
@@ -175,22 +176,6 @@ def collected_of(segments: Sequence[Segment]) -> int | None:
     """Return the commit_ts after which all transactions are in these files; None if they have not even the last."""
     oldest = segments[0].place
     return next((it.head.released for it in segments if it.head.needed >= oldest), None)
-
-
-def _pread(fd: int, size: int, offset: int, path: Path) -> bytes:
-    """Read so many bytes, less only where the file ends. Raises LogError when they cannot be read."""
-    pieces = []
-    while size > 0:
-        try:
-            piece = os.pread(fd, min(size, 1 << 30), offset)
-        except OSError as error:
-            raise LogError(f"{path} cannot be read: {error}") from error
-        if not piece:
-            break
-        pieces.append(piece)
-        size -= len(piece)
-        offset += len(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _damaged(path: Path, offset: int, why: str) -> DamagedLogError:

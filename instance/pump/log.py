@@ -9,7 +9,6 @@ whole, the file is cut: such a record was never answered.
 """
 
 import asyncio
-import fcntl
 import itertools
 import logging
 import os
@@ -18,13 +17,13 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ...protocol.errors import DecodeError, SluiceError
 from ...protocol.tidb.binlog_pb2 import BinlogType
 from ...store.folder import sync_folder
 from ...store.log.errors import DamagedLogError, LogError
-from ...store.log.files import create, write_at
+from ...store.log.files import begin, take_lock, write_at
 from .files import (
     ENTRY,
     HEAD,
@@ -113,7 +112,7 @@ class PumpLog:
         self._storing: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._closed = False
-        self._lock = _take_lock(folder)
+        self._lock = take_lock(folder, "the pump's log")
         try:
             self._load()
         except BaseException:
@@ -337,19 +336,9 @@ class PumpLog:
     def _create(self, head: Head) -> None:
         """Make a file the last one. Raises OSError."""
         path = path_of(self.folder, head.place)
-        fds = list[int]()
-        try:
-            fds += [create(path)]
-            fds += [create(path.with_suffix(".index"))]
-            write_at(fds[0], [head.encode()], 0)
-            os.fsync(fds[0])
-            sync_folder(self.folder)
-        except OSError:
-            for fd in fds:
-                os.close(fd)
-            raise
+        fd, index_fd, _ = begin(path, [head.encode()])
         self._close_files()
-        self._fds = fds[0], fds[1]
+        self._fds = fd, index_fd
         self._segments = (*self._segments, Segment(path, head, HEAD.size))
 
     def _due(self, now: int) -> list[tuple[int, bytes]]:
@@ -440,16 +429,6 @@ def _records(segments: Sequence[Segment], place: int) -> Iterator[Record]:
     for segment in segments:
         for at, payload in scan(segment, place, segment.size):
             yield read_record(payload, at)
-
-
-def _take_lock(folder: Path) -> IO[bytes]:
-    lock = os.fdopen(os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise LogError(f"another process uses the pump's log in {folder}: stop it") from None
-    return lock
 
 
 def _open_index(segment: Segment) -> int:

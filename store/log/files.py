@@ -19,6 +19,7 @@ checksum of the entries and the lengths before it are those of the entries as th
     u64 frame | words | slots | the entries as a frame of Zstandard
 """
 
+import fcntl
 import json
 import os
 import struct
@@ -26,11 +27,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from ...protocol.cut import ONE, Executed, executed_text, parse_place
 from ...protocol.gtid import parse_gtids
 from ...protocol.position import Position
+from ..folder import sync_folder
 from .errors import DamagedLogError, LogError
 from .shapes import Shape, ShapedPart
 from .slots import crc32
@@ -188,6 +190,36 @@ def create(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
 
+def begin(path: Path, head: Sequence[bytes | memoryview]) -> tuple[int, int, int]:
+    """Make a file that begins with pieces, which are synced, and an empty index beside it. Raises OSError.
+
+    Returns the descriptors of both, and the bytes of the pieces.
+    """
+    fds: list[int] = []
+    try:
+        fds += [create(path)]
+        fds += [create(path.with_suffix(".index"))]
+        size = write_at(fds[0], head, 0)
+        os.fsync(fds[0])
+        sync_folder(path.parent)
+    except OSError:
+        for fd in fds:
+            os.close(fd)
+        raise
+    return fds[0], fds[1], size
+
+
+def take_lock(folder: Path, what: str) -> IO[bytes]:
+    """Keep other processes from a folder until the file is closed; ``what`` is called so. Raises LogError, OSError."""
+    lock = os.fdopen(os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise LogError(f"another process uses {what} in {folder}: stop it") from None
+    return lock
+
+
 def frame(
     words: bytes, slots: bytes, count: int, entries: Sequence[memoryview], compressed: bytes | None = None
 ) -> list[bytes | memoryview]:
@@ -216,6 +248,22 @@ def write_at(fd: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
     return offset
 
 
+def read_at(fd: int, size: int, offset: int, path: Path) -> bytes:
+    """Read so many bytes, less only where the file ends. Raises LogError when they cannot be read."""
+    pieces = []
+    while size > 0:
+        try:
+            piece = os.pread(fd, min(size, 1 << 30), offset)
+        except OSError as error:
+            raise LogError(f"{path} cannot be read: {error}") from error
+        if not piece:
+            break
+        pieces.append(piece)
+        size -= len(piece)
+        offset += len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
 def read_block(fd: int, offset: int, path: Path) -> Block | None:
     """Read the block at an offset, without its entries; None if the file ends there.
 
@@ -223,7 +271,7 @@ def read_block(fd: int, offset: int, path: Path) -> Block | None:
         DamagedLogError: no whole block is there, or its checksum is wrong.
         LogError: the disk does not give it.
     """
-    header = _pread(fd, HEADER.size, offset)
+    header = read_at(fd, HEADER.size, offset, path)
     if not header:
         return None
     if len(header) < HEADER.size:
@@ -232,7 +280,7 @@ def read_block(fd: int, offset: int, path: Path) -> Block | None:
     if magic not in (MAGIC, COMPRESSED_MAGIC) or max(words, slots) > LONGEST_HEAD:
         raise _damaged(path, offset, "no block begins there")
     before = LENGTH.size if magic == COMPRESSED_MAGIC else 0
-    data = _pread(fd, before + words + slots, offset + HEADER.size)
+    data = read_at(fd, before + words + slots, offset + HEADER.size, path)
     if len(data) < before + words + slots:
         raise _damaged(path, offset, "it is cut off")
     if crc32(data, crc32(header[:CHECKED])) != head:
@@ -310,7 +358,7 @@ def check_entries(fd: int, block: Block, path: Path, piece: int = 1 << 20) -> No
             return
     crc, left, offset = 0, block.size, block.end - block.size
     while left:
-        data = _pread(fd, min(left, piece), offset)
+        data = read_at(fd, min(left, piece), offset, path)
         if not data:
             raise _damaged(path, block.offset, "it is cut off")
         crc = crc32(data, crc)
@@ -367,22 +415,6 @@ def scan(fd: int, start: int, path: Path) -> Iterator[Block]:
         check_entries(fd, block, path)
         yield block
         offset = block.end
-
-
-def _pread(fd: int, size: int, offset: int) -> bytes:
-    """Read ``size`` bytes, less only where the file ends. Raises LogError when they cannot be read."""
-    pieces = []
-    while size:
-        try:
-            piece = os.pread(fd, min(size, 1 << 30), offset)
-        except OSError as error:
-            raise LogError(f"the log cannot be read: {error}") from error
-        if not piece:
-            break
-        pieces.append(piece)
-        size -= len(piece)
-        offset += len(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _damaged(path: Path, offset: int, why: str) -> DamagedLogError:

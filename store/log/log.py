@@ -9,7 +9,6 @@ that has no end, the file is cut.
 """
 
 import contextlib
-import fcntl
 import functools
 import itertools
 import logging
@@ -21,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import Final, Self
 
 from ...protocol.cut import Executed, executed_text, has_executed, parse_place, places_in
 from ...protocol.errors import SourceChangedError
@@ -37,6 +36,7 @@ from .files import (
     MERGED_FORMAT,
     FileHead,
     Words,
+    begin,
     create,
     frame,
     index_line,
@@ -44,6 +44,7 @@ from .files import (
     read_executed,
     read_head,
     scan,
+    take_lock,
     words_of,
     write_at,
     write_executed,
@@ -267,7 +268,7 @@ class Log:
         self._compress_lock = threading.Lock()
         self._incompressible: set[int] = set()
         """The numbers of the files that are damaged, so that they stay as they are."""
-        self._lock = self._take_lock()
+        self._lock = take_lock(folder, "the log")
         try:
             self._load(until)
         except BaseException:
@@ -788,20 +789,10 @@ class Log:
         number = self._files[-1].number + 1 if self._files else 1
         path = self.folder / f"{number:020d}.log"
         executed = read_executed(head.start, head.executed)
-        fds: list[int] = []
-        try:
-            fds += [create(path)]
-            fds += [create(path.with_suffix(".index"))]
-            size = write_at(fds[0], frame(head.encode(), b"", 0, []), 0)
-            os.fsync(fds[0])
-            sync_folder(self.folder)
-        except OSError:
-            for fd in fds:
-                os.close(fd)
-            raise
+        fd, index_fd, size = begin(path, frame(head.encode(), b"", 0, []))
         if self._writing is not None:
             self._writing.close()
-        self._writing = _Writing(fds[0], fds[1], 0, executed=executed)
+        self._writing = _Writing(fd, index_fd, 0, executed=executed)
         with self._changed:
             self._files.append(File(number, path, head, size, head.start, size, time.time(), size))  # noqa: TID251
             self._changed.notify_all()
@@ -827,16 +818,6 @@ class Log:
             self._writing.close()
             self._writing = None
         self._lock.close()
-
-    def _take_lock(self) -> IO[bytes]:
-        path = self.folder / "lock"
-        lock = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            raise LogError(f"another process uses the log in {self.folder}: stop it") from None
-        return lock
 
     def _load(self, until: Position | None) -> None:
         paths = _paths(self.folder)

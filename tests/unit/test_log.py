@@ -23,6 +23,7 @@ from sluice.protocol.errors import ReshapedError
 from sluice.protocol.gtid import parse_gtids
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
+from sluice.store.log import files as files_module
 from sluice.store.log import log as log_module
 from sluice.store.log.errors import DamagedLogError, LogError
 from sluice.store.log.files import EntriesReader, create, frame, read_block, read_head, words_of, write_at
@@ -969,7 +970,7 @@ def test_as_long_as_the_next_file_cannot_be_made_nothing_is_lost_and_then_it_goe
 
     with opened(folder, file_size=1000) as log:
         log.begin(source.place(1), "", SHAPE)
-        monkeypatch.setattr(log_module, "create", refuse)
+        monkeypatch.setattr(files_module, "create", refuse)
         source.put(20)
         left, failures = source.pieces(), 0
         while left:

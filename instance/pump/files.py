@@ -156,7 +156,27 @@ def encode_entry(it: Transaction) -> bytes:
 
 def read_entries(fd: int, first: int, count: int, path: Path) -> list[Transaction]:
     """Read entries of an index. Raises LogError when they are not what was written."""
-    data = read_at(fd, count * ENTRY.size, first * ENTRY.size, path)
+    found = _decode(read_at(fd, count * ENTRY.size, first * ENTRY.size, path))
+    if len(found) < count:
+        number = first + len(found)
+        raise DamagedLogError(
+            f"entry {number} of {path} is damaged: stop the server and remove this file, which is made again at a start"
+        )
+    return found
+
+
+def furthest_of(segment: Segment) -> int:
+    """Return the greatest place that the index of a file names: up to there all was on disk. -1 if it names none.
+
+    Raises OSError.
+    """
+    if not segment.index.exists():
+        return -1
+    return max((it.commit for it in _decode(segment.index.read_bytes())), default=-1)
+
+
+def _decode(data: bytes) -> list[Transaction]:
+    """Read entries of an index, up to the first that is not whole."""
     found = []
     for offset in range(0, len(data), ENTRY.size):
         entry = data[offset : offset + ENTRY.size]
@@ -164,11 +184,6 @@ def read_entries(fd: int, first: int, count: int, path: Path) -> list[Transactio
             break
         *values, _ = ENTRY.unpack(entry)
         found.append(Transaction(*values))
-    if len(found) < count:
-        number = first + len(found)
-        raise DamagedLogError(
-            f"entry {number} of {path} is damaged: stop the server and remove this file, which is made again at a start"
-        )
     return found
 
 

@@ -5,7 +5,8 @@ given to a drainer that a power loss could still take. One thread writes. It alo
 
 When the log is opened, the records of the last file are read, from the first one that was needed where the file begins.
 So the transactions come again that the file had released, and its index is compared with them. Where a record is not
-whole, the file is cut: such a record was never answered.
+whole, the file is cut: such a record was never answered. If the index names something behind it, it was, and the log is
+not opened.
 """
 
 import asyncio
@@ -34,6 +35,7 @@ from .files import (
     collected_of,
     encode_entry,
     frame,
+    furthest_of,
     path_of,
     read_entries,
     read_head,
@@ -260,8 +262,8 @@ class PumpLog:
         """Return why no Prewrite is taken; empty: it is."""
         if self.not_online:
             return self.not_online
-        if self._pairing.is_full:
-            return f"too much waits for the end of one transaction: {self._pairing.open} are open"
+        if refusal := self._pairing.refusal:
+            return refusal
         try:
             disk = os.statvfs(self.folder)
         except OSError as error:
@@ -389,13 +391,21 @@ class PumpLog:
         self._make_index(last, self._replay(last, self._pairing))
 
     def _cut(self, last: Segment) -> None:
-        """Take away what is not whole at the end of the last file."""
+        """Take away what is not whole at the end of the last file: it was never answered.
+
+        What the index names was on disk, and was answered. Raises DamagedLogError if it is not there any more.
+        """
         assert self._fds is not None
         end, whole = last.size, HEAD.size
         try:
             for place, payload in scan(last, last.place, end):
                 whole = place - last.place + RECORD.size + len(payload)
         except DamagedLogError as error:
+            if furthest_of(last) >= last.place + whole:
+                raise DamagedLogError(
+                    f"{error}, and TiDB was told that it, or what is behind it, is stored. Restore {last.path} from a"
+                    f" copy. To give up all from there on, remove {last.index}, and copy the cluster's tables again"
+                ) from error
             logger.warning(
                 "%d bytes at the end of the log are taken away, from byte %d on: %s", end - whole, whole, error
             )

@@ -6,8 +6,8 @@ a queue, in the order of their arrival, and leave it at its head, where a Prewri
 commit_ts that has left the queue bounds what may still come: all up to it is known, and is released, in order.
 """
 
+import struct
 from collections import OrderedDict, deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
@@ -21,8 +21,15 @@ from ...protocol.tidb.tags import LOGICAL_BITS
 
 PATIENCE: Final = 600_000
 """Milliseconds of the cluster's clock after which a Prewrite without an end is asked for."""
-WAITING: Final = 1 << 20
-"""Records that wait, at most; see `Pairing.is_full`. They take some 300 bytes each."""
+OPEN: Final = 1 << 20
+"""Prewrites without an end, at most; they take some 250 bytes each."""
+WAITING: Final = 1 << 23
+"""Transactions that wait for one without an end, at most; they take some 80 bytes each. Those that a busy TiDB writes
+until that one is asked for are fewer."""
+SLACK: Final = 1024
+"""Places of a queue that are taken by what has ended, at most, beside one for each open Prewrite."""
+WHOLE: Final = struct.Struct(">qqqq")
+"""A `Transaction`. Its bytes are in the order of its numbers, and take a third of its memory."""
 REMEMBERED: Final = 1 << 16
 """Transactions that have ended, whose records are known when they come once more, as after a lost answer."""
 NOWHERE: Final = -1
@@ -104,13 +111,17 @@ class Pairing:
         self._known = released
         self._open: dict[int, int] = {}  # the places of Prewrites, by start_ts, in the order of their arrival
         self._queue: deque[tuple[int, int]] = deque()  # a start_ts, or 0 and the commit_ts
-        self._whole: list[Transaction] = []  # a heap
+        self._whole: list[bytes] = []  # a heap
         self._ended: OrderedDict[int, int] = OrderedDict()  # the commit_ts by start_ts, 0 of a Rollback
 
     @property
-    def is_full(self) -> bool:
-        """Whether the records that wait are too many to take another before the first Prewrite has ended."""
-        return len(self._queue) >= WAITING
+    def refusal(self) -> str:
+        """Why no further Prewrite may be taken; empty: one may. Else what waits would take all memory."""
+        if len(self._open) >= OPEN:
+            return f"{OPEN} transactions are open: TiDB ends none of them"
+        if len(self._whole) >= WAITING:
+            return f"{WAITING} transactions wait for the end of the one with start_ts {next(iter(self._open))}"
+        return ""
 
     @property
     def open(self) -> int:
@@ -120,7 +131,7 @@ class Pairing:
     @property
     def first_needed(self) -> int | None:
         """The place of the first Prewrite that is not released, from which records are read again; None if none is."""
-        places = [it.prewrite for it in self._whole if it.prewrite != NOWHERE]
+        places = [it for _, _, it, _ in map(WHOLE.unpack, self._whole) if it != NOWHERE]
         return min((*places, *islice(self._open.values(), 1)), default=None)
 
     def due(self, now: int, most: int = 100) -> list[tuple[int, int]]:
@@ -129,14 +140,8 @@ class Pairing:
         ``now``: a timestamp of the cluster.
         """
         before = (now >> LOGICAL_BITS) - PATIENCE
-        return list(islice(self._overdue(before), most))
-
-    def _overdue(self, before: int) -> Iterator[tuple[int, int]]:
-        is_first = self.is_full
-        for start_ts, place in self._open.items():
-            if is_first or start_ts >> LOGICAL_BITS <= before:
-                yield start_ts, place
-            is_first = False
+        due = (it for it in self._open.items() if it[0] >> LOGICAL_BITS <= before)
+        return list(islice(due, most))
 
     def take(self, record: Record) -> list[Transaction]:
         """Take the next record; return what is released by that, in the order of commit_ts."""
@@ -169,8 +174,23 @@ class Pairing:
             if start_ts and commit_ts > self._known:
                 self.counts.late += 1
             return
-        heappush(self._whole, Transaction(commit_ts, record.start_ts, prewrite, record.place))
+        heappush(self._whole, WHOLE.pack(commit_ts, record.start_ts, prewrite, record.place))
         self._queue.append((0, commit_ts))
+        if len(self._queue) > 2 * len(self._open) + SLACK:
+            self._shorten()
+
+    def _shorten(self) -> None:
+        """Take Prewrites that have ended out of the queue, and make one of commits between two open ones."""
+        queue = deque[tuple[int, int]]()
+        for start_ts, commit_ts in self._queue:
+            if start_ts:
+                if start_ts in self._open:
+                    queue.append((start_ts, 0))
+            elif queue and not queue[-1][0]:
+                queue[-1] = 0, max(queue[-1][1], commit_ts)
+            else:
+                queue.append((0, commit_ts))
+        self._queue = queue
 
     def _leave_out(self, record: Record) -> None:
         """Count a Commit without a Prewrite, unless it was read before that one was released."""
@@ -183,7 +203,7 @@ class Pairing:
         queue = self._queue
         while queue and queue[0][0] not in self._open:
             self.released = max(self.released, queue.popleft()[1])
-        found = []
-        while self._whole and self._whole[0].commit_ts <= self.released:
-            found.append(heappop(self._whole))
+        found, bound = [], WHOLE.pack(self.released + 1, 0, 0, 0)
+        while self._whole and self._whole[0] < bound:
+            found.append(Transaction(*WHOLE.unpack(heappop(self._whole))))
         return found

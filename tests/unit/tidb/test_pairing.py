@@ -2,6 +2,7 @@
 
 import base64
 import json
+import tracemalloc
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -108,15 +109,33 @@ def test_a_prewrite_without_an_end_is_asked_for_after_ten_minutes_of_the_cluster
     assert pairing.due(20 * MINUTE) == []
 
 
-def test_when_too_much_waits_the_first_prewrite_is_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_for_a_transaction_that_never_ends_is_bounded_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAITING", 3)
+    monkeypatch.setattr(module, "OPEN", 2)
     pairing = Pairing()
-    released(pairing, [prewrite(1, 7), prewrite(2)])
-    assert (pairing.is_full, pairing.due(0)) == (False, [])
-    released(pairing, [commit(2, 5)])
-    assert (pairing.is_full, pairing.due(0)) == (True, [(1, 7)])
-    released(pairing, [commit(1, 6)])
-    assert (pairing.is_full, pairing.due(0)) == (False, [])
+    released(pairing, [prewrite(1), prewrite(2)])
+    assert pairing.refusal == "2 transactions are open: TiDB ends none of them"
+    pairing = Pairing()
+    released(pairing, [prewrite(1), *[it for ts in (10, 20, 30) for it in (prewrite(ts), commit(ts, ts + 1))]])
+    assert pairing.refusal == "3 transactions wait for the end of the one with start_ts 1"
+    assert released(pairing, [commit(1, 40)]) == [11, 21, 31, 40]
+    assert pairing.refusal == ""
+
+
+def test_what_waits_for_one_transaction_takes_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED", 100)
+    count = 20_000
+    pairing = Pairing()
+    pairing.take(prewrite(1))
+    tracemalloc.start()
+    for ts in range(10, 10 + 2 * count, 2):
+        pairing.take(prewrite(ts, ts))
+        assert pairing.take(commit(ts, ts + 1, ts + 1)) == []
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken / count < 120
+    assert pairing.first_needed == 0
+    assert released(pairing, [rollback(1)]) == list(range(11, 11 + 2 * count, 2))
 
 
 @pytest.mark.parametrize(

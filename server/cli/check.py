@@ -31,9 +31,9 @@ def add_commands(commands: Any) -> None:
         "verify configuration and sources without starting",
         "Read the configuration and connect to the source of each destination. Report everything that would not\n"
         "work, with the SQL that fixes it. The check includes the filters of clients, the number of connections\n"
-        "that the source allows, and the brokers of outputs. A client that has lost its position in the binlog is\n"
-        "only a note if other clients can be served. The command starts nothing and changes nothing. The exit\n"
-        "status is 1 when a check fails; notes do not count.",
+        "that the source allows, the brokers of outputs, and the cluster of a pump. A client that has lost its\n"
+        "position in the binlog is only a note if other clients can be served. The command starts nothing and\n"
+        "changes nothing. The exit status is 1 when a check fails; notes do not count.",
         "sluice check --conf conf",
         "sluice check example other",
     )
@@ -43,7 +43,6 @@ def add_commands(commands: Any) -> None:
 
 def check_command(options: Any) -> int:
     """Verify configuration and sources."""
-    from .. import fronts
     from ..capacity import find_shortages
     from ..config.warnings import find_warnings, of_outputs
     from ..outputs.registry import doubts, examine
@@ -56,13 +55,7 @@ def check_command(options: Any) -> int:
     wrong = of_outputs(configuration).unknown
     for warning in find_warnings(configuration):
         (findings.wrong if warning in wrong else findings.note)("configuration", warning)
-    for front in fronts.served(configuration.fronts):
-        try:
-            fronts.require_safe([front])
-        except ConfigError as error:
-            findings.wrong(front.title, error)
-        for doubt in fronts.doubts([front]):
-            findings.note(front.title, doubt)
+    _report_fronts(configuration, findings)
     _report_unlimited(configuration, findings)
     if silence := try_zookeeper(server):
         findings.wrong("ZooKeeper", silence)
@@ -89,6 +82,24 @@ def check_command(options: Any) -> int:
     for address, text in find_shortages(configs):
         findings.wrong(f"source {address}", text)
     return 0 if findings.healthy else NO
+
+
+def _report_fronts(configuration: Configuration, findings: Findings) -> None:
+    """Say which fronts may not be served as configured, and what is unsafe of them; ask the cluster of a pump."""
+    from .. import fronts
+    from ..grpc.config import PumpConfig
+    from .pump import examine_pump
+
+    for front in fronts.served(configuration.fronts):
+        try:
+            fronts.require_safe([front])
+        except ConfigError as error:
+            findings.wrong(front.title, error)
+        else:
+            if isinstance(front, PumpConfig):
+                examine_pump(front, findings)
+        for doubt in fronts.doubts([front]):
+            findings.note(front.title, doubt)
 
 
 def _report_unlimited(configuration: Configuration, findings: Findings) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ...protocol.errors import ConfigError
+from ...protocol.errors import ConfigError, SluiceError
 from ...protocol.tidb.tags import LOGICAL_BITS
 from .common import NO, Line, add_command, add_conf, add_group, out, positive
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...instance.pump.nodes import Node, Nodes, State
+    from ..grpc.config import PumpConfig
+    from .findings import Findings
 
 LOOK = 0.5
 """Seconds between two looks at a pump that is awaited."""
@@ -180,11 +182,39 @@ def _cause(node: "Node") -> str:
     return causes.get(node.state, "its server does not run, or sluice status there says why")
 
 
+def examine_pump(config: "PumpConfig", findings: "Findings") -> None:
+    """Report what keeps a pump from serving its cluster, and what stops TiDB or drainers one day."""
+    from ...instance.pump.cluster import Cluster
+    from ...instance.pump.nodes import State
+    from ..fronts import module_of
+
+    lonely = "a TiDB ends when its only pump restarts for longer than 15 s: run a second one, in a server of its own"
+    if not config.pd:
+        findings.note(config.title, f"it is not registered (sluice.pump.pd), and TiDB has one socket only; {lonely}")
+    else:
+        try:
+            with connected(config) as nodes:
+                pumps = nodes.pumps()
+        except (SluiceError, OSError) as error:
+            findings.wrong(config.title, error)
+        else:
+            others = [it.node_id for it in pumps if it.node_id != config.name and it.state != State.OFFLINE]
+            findings.good(config.title, f"{config.name}; other pumps of the cluster: {', '.join(others) or 'none'}")
+            if not others:
+                findings.note(config.title, lonely)
+        if not config.tidb_sql:
+            findings.note(config.title, "drainers wait while TiDB writes nothing to this pump: set sluice.pump.tidbSql")
+    for database in module_of(config, "checks").databases_of(config):
+        with contextlib.closing(Cluster([database], [])) as cluster:
+            try:
+                findings.good(f"{config.title}, TiDB {database}", f"it is {_time_of(cluster.now())}")
+            except SluiceError as error:
+                findings.wrong(config.title, error)
+
+
 @contextlib.contextmanager
 def _nodes(options: Any) -> "Iterator[Nodes]":
     """Give the nodes of the cluster that a conf folder names. Raises ConfigError."""
-    from ...instance.pump.etcd import Etcd, tls_of
-    from ...instance.pump.nodes import Nodes
     from ..config import Configuration
     from ..grpc.config import PumpConfig
 
@@ -192,6 +222,16 @@ def _nodes(options: Any) -> "Iterator[Nodes]":
     config = configuration.addresses.front(PumpConfig)
     if not config.pd:
         raise ConfigError(f"{configuration.main_file}: sluice.pump.pd is empty: it says where the cluster's PD is")
+    with connected(config) as nodes:
+        yield nodes
+
+
+@contextlib.contextmanager
+def connected(config: "PumpConfig") -> "Iterator[Nodes]":
+    """Give the nodes of the cluster of a pump. Raises OSError when its certificates cannot be used."""
+    from ...instance.pump.etcd import Etcd, tls_of
+    from ...instance.pump.nodes import Nodes
+
     etcd = Etcd(config.pd, tls_of(config.tls_ca, config.tls_cert, config.tls_key))
     try:
         yield Nodes(etcd)

@@ -8,6 +8,7 @@ import pytest
 
 from sluice.instance.properties import Property
 from sluice.protocol.errors import ConfigError
+from sluice.server.grpc import checks
 from sluice.server.grpc.checks import databases_of, require_safe
 from sluice.server.grpc.config import PumpConfig
 
@@ -68,3 +69,9 @@ def test_the_time_is_asked_of_servers_that_are_named_as_such() -> None:
     ]
     with pytest.raises(ConfigError, match=r"sluice\.pump\.tidbSql: a database is named as mysql://"):
         require_safe(read(tidbSql="a:4000"))
+
+
+def test_a_library_that_is_missing_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match=re.escape("needs grpcio: pip install 'sluice-cdc[server,tidb]'")):
+        require_safe(read(listen="127.0.0.1", clusterId="1"))

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import urllib3
@@ -45,5 +45,5 @@ class Server:
     def status(self) -> Ended:
         return run("status", "--url", self.url)
 
-    def get(self, path: str) -> str:
-        return urllib3.request("GET", self.url + path).data.decode()
+    def get(self, path: str, headers: Mapping[str, str] | None = None) -> str:
+        return urllib3.request("GET", self.url + path, headers=headers).data.decode()

@@ -11,6 +11,7 @@ from tests import commands
 from tests.integration.grpc.process import Server
 from tests.integration.grpc.served import calling, commit, prewrite
 from tests.servers.etcd import EtcdServer
+from tests.tidb_server import TidbServer
 from tests.waiting import eventually
 
 
@@ -127,6 +128,26 @@ def test_all_pumps_are_listed_and_those_of_tidb_are_left_to_its_own_tool(
     assert sluice(server, "pause", "other")[1].startswith("sluice: no pump 'other' is registered: sluice pump list")
 
 
+def test_check_asks_the_cluster_and_notes_a_pump_that_is_alone(server: Server, etcd: Etcd, tmp_path: Path) -> None:
+    etcd.put(PUMPS + "theirs", Node("theirs", "10.0.0.1:8250", State.OFFLINE).encode())
+    done = commands.run("check", "--conf", str(tmp_path))
+    assert done.returncode == 0
+    assert "ok   pump for TiDB: pump-1; other pumps of the cluster: none\n" in done.stdout
+    assert "note pump for TiDB: a TiDB ends when its only pump restarts for longer than 15 s" in done.stdout
+    assert "set sluice.pump.tidbSql" in done.stdout
+    etcd.put(PUMPS + "theirs", Node("theirs", "10.0.0.1:8250", State.PAUSED).encode())
+    with TidbServer() as tidb:
+        tidb.time = 437123456789012481
+        with (tmp_path / "canal.properties").open("a") as file:
+            file.write(f"\nsluice.pump.tidbSql = {tidb.sql}, mysql://a@127.0.0.1:1\n")
+        done = commands.run("check", "--conf", str(tmp_path))
+    assert done.returncode == 1
+    assert "other pumps of the cluster: theirs\n" in done.stdout
+    assert ": it is 2022-11-03 16:40:55 UTC\n" in done.stdout
+    assert "FAIL pump for TiDB: TiDB does not report the time of the cluster: 127.0.0.1:1: " in done.stdout
+    assert "15 s" not in done.stdout
+
+
 def test_a_cluster_that_is_not_named_or_does_not_answer_is_said(tmp_path: Path) -> None:
     server = Server(tmp_path)
     assert sluice(server, "list")[1].endswith("sluice.pump.pd is empty: it says where the cluster's PD is\n")
@@ -134,3 +155,4 @@ def test_a_cluster_that_is_not_named_or_does_not_answer_is_said(tmp_path: Path) 
     status, text = sluice(server, "list")
     assert status == 3
     assert text.startswith("sluice: etcd does not answer: http://127.0.0.1:1: ")
+    assert "FAIL pump for TiDB: etcd does not answer" in commands.run("check", "--conf", str(tmp_path)).stdout

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sluice.instance.pump import etcd as module
-from sluice.instance.pump.etcd import Etcd, EtcdError, Value
+from sluice.instance.pump.etcd import Etcd, EtcdError, Value, tls_of
 from sluice.instance.pump.nodes import DRAINERS, PUMPS, Node, NodeError, Nodes, State
 from tests import certificates
 from tests.servers.etcd import EtcdServer
@@ -117,10 +117,8 @@ def test_the_next_server_is_asked_when_one_is_dead_or_silent(monkeypatch: pytest
 
 def test_certificates_are_checked_both_ways(tmp_path: Path) -> None:
     cert, key = certificates.make(tmp_path)
-    both = ssl.create_default_context(cafile=str(cert))
-    both.load_cert_chain(cert, key)
     with EtcdServer((cert, key)) as server:
-        etcd = Etcd([server.url], both)
+        etcd = Etcd([server.url], tls_of(cert, cert, key))
         assert etcd.put("key", b"value")
         assert etcd.get("key").data == b"value"
         etcd.close()

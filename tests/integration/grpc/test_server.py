@@ -11,6 +11,7 @@ import pytest
 from sluice.instance.pump.etcd import Etcd
 from sluice.instance.pump.nodes import Nodes
 from sluice.protocol.tidb.binlog_pb2 import Binlog
+from sluice.server.credentials import Credentials, Grant
 from tests import tidb
 from tests.commands import run
 from tests.integration.grpc.process import Server
@@ -106,6 +107,18 @@ async def test_drainers_get_the_time_of_the_cluster_from_an_idle_server_and_stat
             assert (
                 "drainers wait while TiDB writes nothing to this pump: TiDB does not report" in server.status().stdout
             )
+
+
+def test_a_token_for_some_destinations_sees_nothing_of_the_pump(tmp_path: Path) -> None:
+    credentials = Credentials(tmp_path / "credentials.json")
+    some, every = (credentials.issue("a", it).text for it in (Grant(destinations=("shop",)), Grant()))
+    server = Server(tmp_path, nodeId="pump-1")
+    with server.running():
+        for token, names in ((some, []), (every, ["pump-1"])):
+            headers = {"Authorization": f"Bearer {token}"}
+            found = json.loads(server.get("/v1/pumps", headers))
+            assert [it["nodeId"] for it in found] == names
+            assert ("sluice_pump_online" in server.get("/metrics", headers)) is bool(names)
 
 
 def test_a_server_has_something_to_serve_when_it_has_a_pump_and_check_agrees(tmp_path: Path) -> None:

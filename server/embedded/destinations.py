@@ -361,8 +361,9 @@ class Destinations:
             beginning = asyncio.ensure_future(self._running_main(destination).begin_again())
             try:
                 await asyncio.shield(beginning)
-            finally:  # who has called may be stopped; what is begun is finished
+            finally:  # who has called may be stopped; what is begun is finished, and its state has the error
                 await asyncio.wait([beginning])
+                beginning.exception()
 
     async def switch_source(self, destination: str, address: str = "", *, accept: bool = False) -> None:
         """Read another server with the same data. See `Instance.switch_source`."""

@@ -210,11 +210,19 @@ class Delivery:
             task.cancel()
         self._target.abandon()
         await asyncio.gather(*tasks, return_exceptions=True)
-        closing = asyncio.ensure_future(self._run(self._sender, self._target.close))
+        closing = asyncio.create_task(self._close(), name=f"close {self.output}")
         _done, late = await asyncio.wait([closing], timeout=ENDING)
         if late:
             text = "output %s: its target did not close in time"
             logger.warning(text, self.output.name, extra=self._where)
+
+    async def _close(self) -> None:
+        """Close the target. Nobody may wait for that any more when it fails."""
+        try:
+            await self._run(self._sender, self._target.close)
+        except Exception as error:  # noqa: BLE001  whatever it is, the next attempt opens the target again
+            text = "output %s: its target could not be closed: %s"
+            logger.warning(text, self.output.name, error, extra=self._where)
 
     async def _subscribe(self) -> None:
         """Be the client, first of all: it holds what the output is due until that can be delivered."""

@@ -1757,6 +1757,9 @@ def test_what_is_to_be_acked_next_is_what_was_given_first_and_in_that_order() ->
         cursors.clients.check_next(CLIENT, [first])
     with pytest.raises(UnknownBatchError):
         cursors.clients.remember(CLIENT, "later", [first])
+    again = get(cursors, limit=1).batch_id
+    with pytest.raises(UnknownBatchError, match=f"batches {first} to {again} next"):
+        cursors.clients.check_next(CLIENT, [first, second, again])  # what it has of the former ones comes again
     assert cursors.clients.memory(CLIENT) == "before"
 
 
@@ -1902,6 +1905,29 @@ def test_a_client_comes_back_to_its_place_of_the_former_source(began: int, state
     if state == "attached":
         confirm(cursors, CLIENT)
         assert cursors.status(CLIENT).acked == str(second.end)
+
+
+@pytest.mark.parametrize("gtids", ["", "0-101-0"])
+def test_a_client_that_comes_after_a_switch_reads_what_the_log_has_of_the_former_source(
+    tmp_path: Path, gtids: str
+) -> None:
+    """A view that was stopped meanwhile has such clients."""
+    former = Stream(Ring(64), events=6)
+    place = former.end
+    former.transaction(b"row")
+    former.put()
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table, catches_up=True)
+    stream = Stream(cursors.ring, events=100, name="102")
+    cursors.begin(stream.end, MariadbGtidSet())
+    with Log(tmp_path, "shop", Limits()) as log:
+        log.begin(place, gtids, {})
+        log.append([take(Track(former.ring), 0, former.ring.next)])
+        log.begin(stream.end, gtids, {})
+        cursors.track.log = log
+        put(cursors, stream, b"now")
+        cursors.restore(StoredClient(CLIENT, "", Cursor.at(place, gtids)), NOW)
+        assert cursors.status(CLIENT).state == "catching-up"
+        assert cursors.readers.behind[CLIENT].position == place
 
 
 def test_a_reader_meets_the_ring_in_the_part_of_its_source() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import json
 import math
 import sys
@@ -11,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -892,6 +894,31 @@ async def test_a_stream_does_not_begin_again_while_cursors_cannot_be_stored(
     assert (await setup.server.get_without_ack(NAME, CLIENT)).to != batch.to
     await setup.server.begin_again(NAME)
     assert setup.server.destination_status(NAME).state == "running"
+
+
+async def test_the_error_of_a_stream_that_begins_again_is_wanted_though_its_caller_was_stopped(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an output, say: Python would log that the exception of a task was never retrieved."""
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    begun, ends = asyncio.Event(), asyncio.Event()
+
+    async def begin_again() -> None:
+        begun.set()
+        await ends.wait()
+        raise SourceError("it does not answer")
+
+    monkeypatch.setattr(setup.server.instances[NAME], "begin_again", begin_again)
+    beginning = asyncio.create_task(setup.server.begin_again(NAME))
+    await begun.wait()
+    beginning.cancel()
+    ends.set()
+    await asyncio.wait([beginning])
+    assert beginning.cancelled()
+    del beginning
+    gc.collect()
+    assert reported == []
 
 
 async def test_a_stream_begins_again_though_what_came_meanwhile_cannot_be_stored_and_stores_it_later(

@@ -1,6 +1,7 @@
 """The delivery loop: what is acked, when, and what becomes of errors. The other side is a list."""
 
 import asyncio
+import gc
 import json
 import threading
 import time
@@ -344,6 +345,24 @@ async def test_a_stop_ends_a_send_that_waits_and_sends_nothing_more(setup: Setup
     assert setup.outputs.status(NAME)[0].state == "stopped"
 
 
+async def test_a_target_that_cannot_be_closed_is_logged_and_the_output_goes_on(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody waits for that: Python would log that the exception of a task was never retrieved."""
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+
+    def close() -> None:
+        raise OSError("the connection is lost")
+
+    monkeypatch.setattr(setup.target, "close", close)
+    setup.target.errors = [DeliveryError("no broker")]
+    await setup.deliver(3)
+    gc.collect()
+    assert reported == []
+    assert "output a: its target could not be closed: the connection is lost" in caplog.messages
+
+
 async def test_a_stop_that_comes_together_with_an_error_ends_the_output(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -391,6 +410,29 @@ async def test_what_comes_again_while_acks_wait_for_the_store_is_sent_once(
     free.set()
     await soon(setup.acked)
     assert setup.target.confirmed == list(range(21))
+
+
+async def test_what_was_forgotten_while_it_waited_to_be_sent_is_not_sent(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client has left the ring, say, and was not given it again yet."""
+    free = await hold_acks(setup, monkeypatch)
+    get, waits, again = setup.embedded.get_without_ack, asyncio.Event(), asyncio.Event()
+
+    async def hold(*arguments: Any, **named: Any) -> Batch:
+        waits.set()
+        await again.wait()
+        return await get(*arguments, **named)
+
+    monkeypatch.setattr(setup.embedded, "get_without_ack", hold)
+    setup.source.put(3)
+    await waits.wait()
+    setup.embedded.instances[NAME].cursors.clients.find(CLIENT).roll_back()
+    free.set()
+    await soon(lambda: setup.outputs.status(NAME)[0].retries)
+    again.set()
+    await soon(setup.acked)
+    assert setup.target.confirmed == [0, 1, 2, 3]
 
 
 async def test_what_an_operator_has_acked_meanwhile_is_not_sent(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -548,6 +590,23 @@ class TestPlaceOfTheOtherSide:
         await setup.outputs.start(NAME)
         await soon(lambda: setup.state == "error")
         assert "belongs to another source or history" in setup.outputs.status(NAME)[0].error
+
+    async def test_one_inside_a_transaction_of_another_source_is_an_error_that_says_how_it_goes_on(
+        self, setup: Setup
+    ) -> None:
+        await setup.deliver(3)
+        await soon(setup.acked)
+        cursor = setup.embedded.cursor(NAME, CLIENT)
+        assert cursor is not None
+        await setup.outputs.stop(NAME)
+        await setup.embedded.seek(NAME, CLIENT, replace(cursor, gtid="0-101-3"), is_confirmed=True)
+        setup.target.place = Place("102/bin.000001@1700000000:900:5", "0-101-3")
+        await setup.outputs.start(NAME)
+        await soon(lambda: setup.state == "error")
+        error = setup.outputs.status(NAME)[0].error
+        assert "a part of a transaction, up to 102/bin.000001@1700000000:900:5" in error
+        assert "Switch back to that one; or let the whole transaction be sent again" in error
+        assert f"`sluice seek {NAME} {CLIENT} {cursor.position}`" in error
 
     @pytest.mark.parametrize("gtids", ["0-102-7", ""])
     async def test_so_is_one_inside_a_transaction_for_a_client_of_which_nothing_is_remembered(

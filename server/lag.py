@@ -41,6 +41,15 @@ def holders(destination: DestinationStatus) -> str:
     return f"client {', '.join(map(str, holding))}" if holding else "a client of another view or its main destination"
 
 
+def is_minimum(destination: DestinationStatus, client: ClientStatus) -> bool:
+    """Whether more may wait for a client than its `ClientStatus.lag` counts: in the log, or at the source."""
+    if client.state != "attached":
+        return True
+    behind = destination.parser.behind
+    is_up_to_date = destination.state == "running" and behind is not None and behind < NOTICEABLE
+    return destination.full or not (is_up_to_date or destination.state == "finished")
+
+
 def unread(destination: DestinationStatus, client: ClientStatus) -> str:
     """Say how much waits in the log or at the source for a client that is behind the ring; empty if it is unknown."""
     backlog = destination.backlogs.get(client.client_id) if client.state == "catching-up" else None

@@ -77,16 +77,17 @@ DESTINATION = {
     "ring_blocked_seconds": ("Seconds that the parser has waited because the ring was full",),
 }
 """Our metrics of a destination: what they mean, and labels."""
+STAGES = "by stage: given and not acked, or waiting; at least that, as what is not in memory is not counted"
 CLIENT = {
     "client_attached": ("1 while the client is served, 0 while it waits for the stream or has left the ring", "client"),
     "client_gaps": ("Gaps of the client that nobody has confirmed: changes that it does not get", "client"),
     "client_outstanding_batches": ("Batches that the client was given and has not acked", "client"),
-    "client_lag_seconds": ("Age of the oldest change, by stage: given and not acked, or waiting", "client", "stage"),
-    "client_lag_bytes": ("Bytes of entries, by stage: given and not acked, or waiting", "client", "stage"),
-    "client_lag_rows": ("Rows, by stage: given and not acked, or waiting", "client", "stage"),
-    "client_lag_transactions": ("Transactions, by stage: given and not acked, or waiting", "client", "stage"),
+    "client_lag_seconds": (f"Age of the oldest change, {STAGES}", "client", "stage"),
+    "client_lag_bytes": (f"Bytes of entries, {STAGES}", "client", "stage"),
+    "client_lag_rows": (f"Rows, {STAGES}", "client", "stage"),
+    "client_lag_transactions": (f"Transactions, {STAGES}", "client", "stage"),
     "client_backlog_bytes": (
-        "Bytes between a client that is behind the ring and the ring, in the log or in the source's binlog",
+        "Bytes, at most, between a client that is behind the ring and the ring, in the log or the source's binlog",
         "client",
         "where",
     ),

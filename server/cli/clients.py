@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ...protocol.errors import ConfigError
-from ..wording import counted, duration
+from ..wording import counted
 from .common import NO, add_client, add_command, add_server, amount, out, remote_of
 from .remote import Remote
-from .status import show_all, show_pump, summarize
+from .status import lag_of, show_all, show_pump, summarize
 
 WATCHED = 2.0
 """Seconds between two looks of `sluice status --watch`."""
@@ -188,7 +188,7 @@ def clients_command(options: Any) -> int:
                 str(client["clientId"]),
                 client["state"],
                 _last_call(client),
-                duration(client["lag"]["seconds"], 1),
+                lag_of(client),
                 Text(" where ".join(filter(None, (client["filter"], client["where"])))),
             )
     out.print(table if table.row_count else "no client")

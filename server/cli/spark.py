@@ -427,4 +427,5 @@ class ProgressLine(Line):
             return f"{written}; {error}"
         # Right after each heartbeat of the source the server does not know what came since, and says so in seconds.
         seconds = 0.0 if lag["stage"] == "none" else lag["seconds"]
-        return f"{written}, {counted(lag['rows'], 'row')} and {duration(seconds, 1)} behind"
+        least = "at least " if lag["atLeast"] else ""
+        return f"{written}, {least}{counted(lag['rows'], 'row')} and {duration(seconds, 1)} behind"

@@ -58,7 +58,7 @@ def summarize(destinations: Sequence[dict[str, Any]], pumps: Sequence[dict[str, 
     parts = [_counted("destination", (it["state"] for it in destinations))]
     if clients:
         parts.append(_counted("client", (it["state"] for it in clients)))
-        bound = "at least" if any(map(_catches_up, clients)) else "at most"
+        bound = "at least" if any(map(_is_further, clients)) else "at most"
         parts.append(f"{bound} {duration(max(it['lag']['seconds'] for it in clients), 1)} behind")
     if pumps:
         parts.append(_counted("pump", (it["state"] for it in pumps)))
@@ -77,7 +77,7 @@ def show_all(out: Console, destinations: Sequence[dict[str, Any]]) -> None:
     table = Table("destination", "state", "clients", "behind", "problems", box=None, header_style="bold")
     for it in sorted(destinations, key=_lag, reverse=True):
         clients, problems = it["clients"], [condition["name"] for condition in it["conditions"]]
-        behind = f"{'at least ' if any(map(_catches_up, clients)) else ''}{duration(_lag(it), 1)}" if clients else "-"
+        behind = f"{'at least ' if any(map(_is_further, clients)) else ''}{duration(_lag(it), 1)}" if clients else "-"
         state = Text(it["state"], style=STYLES.get(it["state"], "yellow"))
         table.add_row(Text(it["destination"]), state, str(len(clients)), behind, ", ".join(dict.fromkeys(problems)))
     out.print(table)
@@ -100,9 +100,14 @@ def _lag(destination: dict[str, Any]) -> float:
     return float(max((client["lag"]["seconds"] for client in destination["clients"]), default=0.0))
 
 
-def _catches_up(client: dict[str, Any]) -> bool:
-    """Whether changes wait for a client in the log or at the source, of which only the bytes are known."""
-    return bool(client["state"] == "catching-up")
+def _is_further(client: dict[str, Any]) -> bool:
+    """Whether a client may be further behind than its seconds say."""
+    return client["state"] in ("catching-up", "gone")
+
+
+def lag_of(client: dict[str, Any]) -> str:
+    """Say by how many seconds a client is behind."""
+    return f"{'at least ' if _is_further(client) else ''}{duration(client['lag']['seconds'], 1)}"
 
 
 def _counted(what: str, states: Iterable[str]) -> str:
@@ -194,9 +199,9 @@ def show(out: Console, destination: dict[str, Any]) -> None:
         lag = client["lag"]
         text = Text(f"  client {client['clientId']}", style="bold")
         text += Text(f"  {client['state']}{': ' + client['error'] if client['error'] else ''}")
-        amount = f"{duration(lag['seconds'], 1)}, {counted(lag['transactions'], 'transaction')},"
-        amount += f" {counted(lag['rows'], 'row')} behind"
-        text += Text(f", {'at least ' if _catches_up(client) else ''}{amount}")
+        least = "at least " if lag["atLeast"] else ""
+        amount = f"{counted(lag['transactions'], 'transaction')}, {counted(lag['rows'], 'row')}"
+        text += Text(f", {lag_of(client)}, {least}{amount} behind")
         out.print(text)
         details = {
             "lag": f"{lag['stage']}: {lag['explanation']}" if lag["stage"] != "none" else "",
@@ -211,14 +216,14 @@ def show(out: Console, destination: dict[str, Any]) -> None:
         for name, value in details.items():
             if value:
                 out.print(Text(f"    {name:<8} {value}"))
-    lags = {client["clientId"]: client["lag"]["seconds"] for client in destination["clients"]}
+    lags = {client["clientId"]: lag_of(client) for client in destination["clients"]}
     for output in destination["outputs"]:
         text = Text(f"  output {output['name']}", style="bold")
         text += Text(f"  {output['state']}{': ' + output['error'] if output['error'] else ''}")
         again = f", began again {output['retries']} times" if output["retries"] else ""
         skipped = f", {output['skipped']} skipped" if output["skipped"] else ""
         amount = f"{counted(output['rows'], 'row')} in {counted(output['records'], 'record')}, {output['bytes']} bytes"
-        behind = f", {duration(lags[output['clientId']], 1)} behind" if output["clientId"] in lags else ""
+        behind = f", {lags[output['clientId']]} behind" if output["clientId"] in lags else ""
         out.print(text + Text(f", client {output['clientId']}{behind}, {amount}{again}{skipped}"))
         if output["lastError"] and not output["error"]:
             at = datetime.fromtimestamp(output["failed"]).astimezone()

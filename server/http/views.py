@@ -52,9 +52,16 @@ class BacklogView(View):
 
 
 class LagView(AmountView):
-    """What is not acked, and why. The amounts are of what is stored in memory; `backlog` is the rest."""
+    """What is not acked, and why. The amounts are of what is stored in memory: see `atLeast` and `backlog`."""
 
-    seconds: float = Field(description="Age of the oldest change that is not acked, stored or not; 0 when all are.")
+    seconds: float = Field(
+        description="Age of the oldest change that is not acked, stored or not; 0 when all are. For a client in state"
+        " `catching-up` or `gone` at least that."
+    )
+    at_least: bool = Field(
+        description="Whether more may wait, in the log or at the source: then transactions, entries, rows and bytes"
+        " are a minimum, here and in `waiting`."
+    )
     given: AmountView = Field(description="The part that the client was given and has not acked.")
     waiting: AmountView = Field(description="The part that it was not given yet.")
     backlog: BacklogView | None = Field(
@@ -135,6 +142,7 @@ class ClientView(View):
             lag=LagView(
                 **AmountView.of(status.lag).model_dump(exclude={"seconds"}),
                 seconds=max(lag.age(status.lag, time.time()), destination.parser.behind or 0.0),  # noqa: TID251  shown
+                at_least=lag.is_minimum(destination, status),
                 given=AmountView.of(status.given),
                 waiting=AmountView.of(status.waiting),
                 backlog=None if backlog is None else BacklogView.model_validate(backlog),

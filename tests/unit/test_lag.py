@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.instance.sources.mysql.parser import Parser
 from sluice.instance.status import ParserStatus
 from sluice.server.embedded.destinations import DestinationStatus
-from sluice.server.lag import Stage, explain
+from sluice.server.lag import Stage, explain, is_minimum
 from sluice.store.allowance import AllowanceStatus
 from sluice.store.ring import Ring
 from sluice.store.status import NO_LAG, ClientStatus, Lag
@@ -139,6 +140,29 @@ def test_a_client_that_left_the_ring_and_one_that_waits_for_the_stream_say_so() 
     assert explain(destination(), behind, NOW).text.endswith("not acked, at least 0 rows waiting after")
     assert "catches up from its cursor" in explain(destination(), client(state="catching-up"), NOW).text
     assert explain(destination(), client(state="ahead"), NOW).stage == Stage.PARSER
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({}, False),
+        ({"behind": 1.9}, False),
+        ({"behind": 2.0}, True),
+        ({"behind": None}, True),
+        ({"full": True}, True),
+        ({"state": "error"}, True),
+        ({"state": "finished", "behind": None}, False),
+    ],
+)
+def test_more_may_wait_than_is_stored_while_the_source_is_not_read_to_its_end(
+    status: dict[str, Any], expected: bool
+) -> None:
+    assert is_minimum(destination(**status), client()) is expected
+
+
+@pytest.mark.parametrize("state", ["ahead", "catching-up", "gone"])
+def test_more_may_wait_for_a_client_that_is_not_in_the_ring(state: str) -> None:
+    assert is_minimum(destination(), client(state=state))
 
 
 def parser_of(folder: Path) -> Parser:

@@ -3,9 +3,15 @@
 import io
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from sluice.server.cli.status import Summary, show_all, summarize
+from sluice.server.cli.status import Summary, show, show_all, summarize
+from sluice.server.embedded.companions import OutputStatus
+from sluice.server.http.views import DestinationView
+from sluice.store.status import Lag
+from tests.unit.test_lag import client as client_status
+from tests.unit.test_lag import destination as status_of
 
 
 def destination(state: str = "running", *clients: dict[str, Any]) -> dict[str, Any]:
@@ -30,6 +36,29 @@ def test_destinations_clients_and_the_longest_lag_are_told() -> None:
 def test_of_one_that_catches_up_not_all_is_counted_that_waits() -> None:
     summary = summarize([destination("running", client(), client("catching-up", 12.34))])
     assert summary.text == "1 destination (1 running), 2 clients (1 attached, 1 catching-up), at least 12.3 s behind"
+
+
+@pytest.mark.parametrize(
+    ("state", "behind", "expected"),
+    [
+        ("attached", 0.0, "0.0 s, 7 transactions, 7 rows behind"),
+        ("attached", 40.0, "40.0 s, at least 7 transactions, 7 rows behind"),
+        ("ahead", 0.0, "0.0 s, at least 7 transactions, 7 rows behind"),
+        ("catching-up", 0.0, "at least 0.0 s, at least 7 transactions, 7 rows behind"),
+        ("gone", 0.0, "at least 0.0 s, at least 7 transactions, 7 rows behind"),
+    ],
+)
+def test_it_says_at_least_where_more_may_wait_than_is_counted(state: str, behind: float, expected: str) -> None:
+    """An output shows the seconds of its client."""
+    waiting = Lag(transactions=7, entries=21, rows=7, bytes=700, oldest=0)
+    output = OutputStatus("copy", "kafka", 1001, "running", "", 0, 0, 0, 0, 0, 0, "", 0.0, "", {})
+    found = status_of(client_status(state=state, waiting=waiting), behind=behind, outputs=[output])
+    text = io.StringIO()
+    show(Console(file=text, width=200), DestinationView.of(found).model_dump(by_alias=True))
+    lines = text.getvalue().splitlines()
+    assert f"  client 1001  {state}, {expected}" in lines
+    seconds = expected.partition(",")[0]
+    assert f"  output copy  running, client 1001, {seconds} behind, 0 rows in 0 records, 0 bytes" in lines
 
 
 def test_a_server_without_destinations_says_so() -> None:

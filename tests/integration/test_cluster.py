@@ -7,6 +7,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Literal
@@ -16,11 +17,13 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from sluice.instance.meta import MetaKind
+from sluice.instance.meta.base import InUse
 from sluice.instance.meta.nodes import Node, UnknownOutcomeError, Watch
-from sluice.instance.meta.zookeeper import epoch_data
+from sluice.instance.meta.zookeeper import ZooKeeperClients, epoch_data
+from sluice.instance.serving.tail import Followed
 from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.protocol.errors import ConfigError, FencedError, UnknownDestinationError, ZooKeeperError
-from sluice.protocol.paths import GROUP, SERVERS
+from sluice.protocol.paths import GROUP, SERVERS, destination_node, epoch_node
 from sluice.protocol.position import Position
 from sluice.server.ha import cluster as cluster_module
 from sluice.server.ha.cluster import Cluster, ClusterMetaStore, Identity
@@ -186,6 +189,31 @@ async def test_gtids_say_from_where_on_all_servers_have_the_changes_when_their_l
         await soon(lambda: one.held(NAME) == other.held(NAME) == first.begin)
         first.log = LoggingHost(900, "1").log
         await soon(lambda: one.held(NAME) == other.held(NAME) == "")
+
+
+@pytest.mark.usefixtures("empty")
+async def test_who_stands_by_sees_protected_clients_also_of_views_and_which_source_is_read(
+    zookeeper: ZooKeeper,
+) -> None:
+    source, mine = InUse("db2:3306"), StoredClient(7, cursor=CURSOR, protected=True)
+    async with taking_part(zookeeper, host=SlowHost()) as cluster, session(zookeeper) as zk:
+        await soon(lambda: cluster.participant.election(NAME).state is State.ACTIVE)
+        with pytest.raises(ZooKeeperError, match="other has no epoch"):
+            await cluster.follow("other", ["view"])
+        await zk.ensure(epoch_node("other").rpartition("/")[0])
+        await zk.create(epoch_node("other"), epoch_data(1))
+        await ZooKeeperClients(zk, "other", ("db", 3306)).store(0, Changes({7: mine}), None, source)
+        assert await cluster.follow("other", ["view"]) == Followed(source, {7: mine})
+        view = ZooKeeperClients(zk, "view", ("db", 3306), fence="other")
+        await zk.ensure(destination_node("view"))
+        await view.store(0, Changes({7: replace(mine, filter="shop.orders"), 8: replace(mine, client_id=8)}), None)
+        found = await cluster.follow("other", ["view"])
+        assert found.source == source
+        assert [(it.client_id, it.filter, it.cursor, it.protected) for it in found.clients.values()] == [
+            (7, "", CURSOR, True),
+            (7, "shop.orders", CURSOR, True),
+            (8, "", CURSOR, True),
+        ]
 
 
 async def test_an_owner_is_told_to_give_a_destination_up(zookeeper: ZooKeeper) -> None:

@@ -26,11 +26,11 @@ from sluice.protocol.errors import (
     SourceError,
     SwitchRefusedError,
 )
-from sluice.protocol.gtid import Transactions
+from sluice.protocol.gtid import MariadbGtidSet, Transactions
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Kind
 from sluice.store.snapshot import TableProgress
-from tests.stream import SERVER_ID, Stream
+from tests.stream import SERVER_ID, Stream, entries
 from tests.unit.test_embedded import WrittenByTest
 from tests.unit.test_views import CLIENT, MAIN, VIEW, Setup
 from tests.waiting import soon
@@ -453,8 +453,47 @@ async def test_a_view_that_starts_while_the_ring_has_changes_of_both_sources_kee
     pair.parser.stream = Stream(pair.instance.ring, events=200, name="102")
     pair.write("orders", b"three")
     await pair.start(VIEW)
-    assert await pair.take(VIEW) == [b"two", b"three"]
+    found = list[bytes]()
+    while len(found) < 2:
+        batch = await pair.server.get_without_ack(VIEW, CLIENT, timeout=10.0)
+        await pair.server.ack(VIEW, CLIENT, batch_id=batch.batch_id)
+        found += [it for it in entries(batch.slices) if it not in (b"begin", b"end")]
+    assert found == [b"two", b"three"]
     assert await pair.take(MAIN) == [b"one", b"two", b"three"]
+
+
+async def test_a_view_that_starts_after_a_switch_gets_what_only_the_log_has_of_the_former_source(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(source: Source) -> None:
+        executed = "0-101-0"
+        if source.address == SECOND:
+            source.stream, executed = Stream(source.stream.ring, events=200, name="102"), "0-101-2"
+        source.on_begin(source.stream.end, MariadbGtidSet.parse(executed))
+
+    pair.keep_log(monkeypatch)
+    monkeypatch.setattr(Source, "begin", begin)
+    Source.proof.set()
+    await pair.start(MAIN, VIEW)
+    for name in (MAIN, VIEW):
+        await pair.server.subscribe(name, CLIENT)
+    pair.write("orders", b"one")
+    assert await pair.take(VIEW) == [b"one"]
+    pair.write("orders", b"two")
+    assert await pair.take(MAIN) == [b"one", b"two"]
+    await pair.logged()
+    await pair.server.stop(VIEW)
+    await pair.server.switch_source(MAIN)
+    pair.write("orders", b"three")
+    await pair.logged()
+    assert len(pair.server.destination_status(MAIN).log.stretches) == 1  # type: ignore[union-attr]
+    await pair.start(VIEW)
+    found = list[bytes]()
+    while len(found) < 2:
+        batch = await pair.server.get_without_ack(VIEW, CLIENT, timeout=10.0)
+        await pair.server.ack(VIEW, CLIENT, batch_id=batch.batch_id)
+        found += [it for it in entries(batch.slices) if it not in (b"begin", b"end")]
+    assert found == [b"two", b"three"]
 
 
 async def test_what_was_given_in_part_and_has_come_no_more_is_not_asked_for(

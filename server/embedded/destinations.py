@@ -36,7 +36,7 @@ from ...protocol.errors import (
     UnknownDestinationError,
 )
 from ...protocol.position import Position
-from ...store.cursor import Cursor
+from ...store.cursor import Cursor, place_of
 from ...store.log.log import Extent, FileStatus
 from ...store.moves import SERVER, Move
 from ...store.status import ClientStatus
@@ -492,7 +492,13 @@ class Destinations:
         log = self._running_main(destination).cursors.track.log
         if log is None:
             raise NotConfiguredError(f"destination {destination} has no log on disk (sluice.instance.store)")
-        return await asyncio.to_thread(log.surplus if dry_run else log.prune, most)
+        before = log.start
+        taken = await asyncio.to_thread(log.surplus if dry_run else log.prune, most)
+        if taken and not dry_run:
+            text = f"{len(taken)} files, {sum(it.bytes for it in taken)} bytes"
+            after = place_of(log.start)
+            await self.audit(destination, "prune of the log", before=place_of(before), after=after, detail=text)
+        return taken
 
     def log_start(self, destination: str) -> Cursor | None:
         """Return where the log begins that this server writes for a destination; None if it writes none."""

@@ -45,12 +45,14 @@ from sluice.protocol.errors import (
 )
 from sluice.protocol.gtid import GtidSet, MariadbGtidSet
 from sluice.protocol.position import Position
+from sluice.server.caller import Caller, caller
 from sluice.server.embedded import EmbeddedServer, calls
 from sluice.server.ha.cluster import Cluster, Identity
 from sluice.server.ha.election import State
 from sluice.server.ha.operations import Ask, Look, Running, Seen
 from sluice.store import allowance
 from sluice.store.cursor import OLDEST, Changes, Cursor, StoredClient
+from sluice.store.log import log as log_module
 from sluice.store.log.log import SEEN
 from sluice.store.readers import Readers
 from sluice.store.ring import Ring
@@ -894,6 +896,29 @@ async def test_a_stream_does_not_begin_again_while_cursors_cannot_be_stored(
     assert (await setup.server.get_without_ack(NAME, CLIENT)).to != batch.to
     await setup.server.begin_again(NAME)
     assert setup.server.destination_status(NAME).state == "running"
+
+
+async def test_files_of_the_log_that_somebody_takes_away_are_listed(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "FILE_SIZE", 1)
+    setup.change(store="mixed", store_min_free=0)
+    server = setup.server
+    await server.stop(NAME)
+    await server.start(NAME)
+    for row in (b"one", b"two", b"three"):
+        setup.parser.write(row)
+        await soon(lambda: log_end(server) == setup.parser.stream.end)
+    token = caller.set(Caller("alice"))
+    would_go = await server.prune_log(NAME, 0, dry_run=True)
+    assert await server.audited(NAME, 10) == []
+    taken = await server.prune_log(NAME, 0)
+    caller.reset(token)
+    assert taken == would_go != []
+    (change,) = await server.audited(NAME, 10)
+    assert (change.action, change.who) == ("prune of the log", "alice")
+    assert (change.before, change.after) == (str(taken[0].start), str(taken[-1].end))
+    assert change.detail == f"{len(taken)} files, {sum(it.bytes for it in taken)} bytes"
 
 
 async def test_the_error_of_a_stream_that_begins_again_is_wanted_though_its_caller_was_stopped(

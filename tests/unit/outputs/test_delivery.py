@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sluice.protocol.canal.packet_pb2 import Messages
-from sluice.protocol.errors import ConfigError, FencedError, NotStoredError, RefusedError, SluiceError
+from sluice.protocol.errors import ConfigError, FencedError, NotStoredError, PurgedError, RefusedError, SluiceError
 from sluice.server.conditions import find
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.outputs import delivery
@@ -433,6 +433,29 @@ async def test_what_was_forgotten_while_it_waited_to_be_sent_is_not_sent(
     again.set()
     await soon(setup.acked)
     assert setup.target.confirmed == [0, 1, 2, 3]
+
+
+async def test_an_output_whose_place_is_purged_skips_nothing_until_its_client_is_moved(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setup.deliver(2)
+    await setup.outputs.stop(NAME)
+    await setup.embedded.subscribe(NAME, CLIENT + 1, start="latest")  # which holds what follows
+    setup.source.put(3)
+    instance = setup.embedded.instances[NAME]
+    left = instance.cursors.track.floor
+    assert left is not None
+    monkeypatch.setattr(setup.source, "find_place", lambda _: Cursor.at(left))
+    instance._fall_out(CLIENT, PurgedError("the source has purged it"))
+    await setup.outputs.start(NAME)
+    await soon(lambda: setup.state == "error")
+    (status,) = setup.outputs.status(NAME)
+    assert f"`sluice seek {NAME} {CLIENT} oldest` goes on without that" in status.error
+    assert setup.target.confirmed == [0, 1]
+    await setup.embedded.seek(NAME, CLIENT, "oldest")
+    await setup.outputs.start(NAME)  # as the command does
+    await soon(setup.acked)
+    assert setup.target.confirmed == [0, 1, 2, 3, 4]
 
 
 async def test_what_an_operator_has_acked_meanwhile_is_not_sent(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,13 +97,13 @@ def explain(destination: DestinationStatus, client: ClientStatus, now: float | N
         return Explanation(Stage.RING, text)
     if not destination.full and behind is not None and behind > max(NOTICEABLE, age(client.lag, now)):
         return Explanation(Stage.PARSER, f"the parser reads changes of {duration(behind)} ago, and is never held up")
+    rows = f"{'at least ' if is_minimum(destination, client) else ''}{counted(client.waiting.rows, 'row')}"
     if client.given.entries:
         given = f"{counted(len(client.marks), 'batch', 'batches')} with {counted(client.given.rows, 'row')}"
-        later = f"{'at least ' if client.state == 'catching-up' else ''}{counted(client.waiting.rows, 'row')}"
         more = f". {text}" if (text := unread(destination, client)) else ""
-        return Explanation(Stage.CLIENT, f"{given} given and not acked, {later} waiting after{more}")
+        return Explanation(Stage.CLIENT, f"{given} given and not acked, {rows} waiting after{more}")
     if client.waiting.entries and (limit := _limit(client, now)):
-        return Explanation(Stage.CLIENT, f"{limit}; {counted(client.waiting.rows, 'row')} waiting")
+        return Explanation(Stage.CLIENT, f"{limit}; {rows} waiting")
     if client.waiting.entries:
         idle = time.monotonic() - client.last_active
         heard = (
@@ -111,6 +111,5 @@ def explain(destination: DestinationStatus, client: ClientStatus, now: float | N
             if client.called
             else f"it has not called since the start, {duration(idle)} ago"
         )
-        rows = counted(client.waiting.rows, "row")
         return Explanation(Stage.CLIENT, f"{rows} waiting for the client to ask; {heard}")
     return Explanation(Stage.NONE, "all that the source has sent is acked")

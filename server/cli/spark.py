@@ -426,6 +426,7 @@ class ProgressLine(Line):
         except SluiceError as error:  # the source asks for longer
             return f"{written}; {error}"
         # Right after each heartbeat of the source the server does not know what came since, and says so in seconds.
-        seconds = 0.0 if lag["stage"] == "none" else lag["seconds"]
-        least = "at least " if lag["atLeast"] else ""
+        is_behind = lag["stage"] != "none"
+        seconds = lag["seconds"] if is_behind else 0.0
+        least = "at least " if is_behind and lag["atLeast"] else ""
         return f"{written}, {least}{counted(lag['rows'], 'row')} and {duration(seconds, 1)} behind"

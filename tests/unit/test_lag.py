@@ -110,6 +110,8 @@ def test_batches_that_are_not_acked_are_the_clients() -> None:
     found = explain(destination(), client(marks=[5, 6], given=AMOUNT, waiting=AMOUNT), NOW)
     assert found.stage == Stage.CLIENT
     assert found.text == "2 batches with 7 rows given and not acked, 7 rows waiting after"
+    found = explain(destination(full=True), client(marks=[5, 6], given=AMOUNT, waiting=AMOUNT), NOW)
+    assert found.text == "2 batches with 7 rows given and not acked, at least 7 rows waiting after"
 
 
 def test_what_waits_before_the_ring_is_named_in_bytes_as_soon_as_it_is_known() -> None:
@@ -130,6 +132,8 @@ def test_changes_that_are_not_asked_for_are_the_lag_of_the_client(monkeypatch: p
     found = explain(destination(), client(waiting=AMOUNT), NOW)
     assert found.stage == Stage.CLIENT
     assert found.text == "7 rows waiting for the client to ask; its last call was 5 s ago"
+    found = explain(destination(full=True), client(waiting=AMOUNT), NOW)
+    assert found.text == "at least 7 rows waiting for the client to ask; its last call was 5 s ago"
     found = explain(destination(), client(waiting=AMOUNT, called=False), NOW)
     assert found.text == "7 rows waiting for the client to ask; it has not called since the start, 5 s ago"
 

@@ -56,6 +56,7 @@ from sluice.store.log import log as log_module
 from sluice.store.log.log import SEEN
 from sluice.store.readers import Readers
 from sluice.store.ring import Ring
+from sluice.store.snapshot import TableProgress
 from tests.source import start_embedded
 from tests.stream import STEP, Stream, entries
 from tests.waiting import soon
@@ -896,6 +897,28 @@ async def test_a_stream_does_not_begin_again_while_cursors_cannot_be_stored(
     assert (await setup.server.get_without_ack(NAME, CLIENT)).to != batch.to
     await setup.server.begin_again(NAME)
     assert setup.server.destination_status(NAME).state == "running"
+
+
+async def test_a_reload_protection_and_what_is_done_with_a_snapshot_are_listed_with_who_did_it(setup: Setup) -> None:
+    server = setup.server
+    await server.subscribe(NAME, CLIENT)
+    snapshot = server.instances[NAME].cursors.snapshots.add(CLIENT, [TableProgress("shop", "goods")], 0)
+    token = caller.set(Caller("alice"))
+    for is_paused in (True, False):
+        await server.pause_snapshot(NAME, CLIENT, snapshot.snapshot_id, is_paused=is_paused)
+    await server.cancel_snapshot(NAME, CLIENT, snapshot.snapshot_id)
+    await server.protect(NAME, CLIENT, protected=False)
+    await server.reload(NAME)
+    caller.reset(token)
+    await server.reload(NAME)  # what the server does by itself is none
+    found = await server.audited(NAME, 10)
+    assert [(it.action, it.client, it.who) for it in found] == [
+        ("pause of a snapshot", CLIENT, "alice"),
+        ("resumption of a snapshot", CLIENT, "alice"),
+        ("cancelling of a snapshot", CLIENT, "alice"),
+        ("end of protection", CLIENT, "alice"),
+        ("reload", None, "alice"),
+    ]
 
 
 async def test_files_of_the_log_that_somebody_takes_away_are_listed(

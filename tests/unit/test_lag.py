@@ -12,6 +12,7 @@ from sluice.instance.sources.mysql.parser import Parser
 from sluice.instance.status import ParserStatus
 from sluice.server.embedded.destinations import DestinationStatus
 from sluice.server.lag import Stage, explain, is_minimum
+from sluice.server.metrics import CLIENT
 from sluice.store.allowance import AllowanceStatus
 from sluice.store.ring import Ring
 from sluice.store.status import NO_LAG, ClientStatus, Lag
@@ -167,6 +168,11 @@ def test_more_may_wait_than_is_stored_while_the_source_is_not_read_to_its_end(
 @pytest.mark.parametrize("state", ["ahead", "catching-up", "gone"])
 def test_more_may_wait_for_a_client_that_is_not_in_the_ring(state: str) -> None:
     assert is_minimum(destination(), client(state=state))
+
+
+@pytest.mark.parametrize("amount", ["seconds", "bytes", "rows", "transactions"])
+def test_its_metrics_say_that_they_are_a_minimum(amount: str) -> None:
+    assert "at least that" in CLIENT[f"client_lag_{amount}"][0]
 
 
 def parser_of(folder: Path) -> Parser:

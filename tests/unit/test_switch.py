@@ -27,6 +27,7 @@ from sluice.protocol.errors import (
     SwitchRefusedError,
 )
 from sluice.protocol.gtid import MariadbGtidSet, Transactions
+from sluice.server.caller import Caller, caller
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Kind
 from sluice.store.snapshot import TableProgress
@@ -460,6 +461,17 @@ async def test_a_view_that_starts_while_the_ring_has_changes_of_both_sources_kee
         found += [it for it in entries(batch.slices) if it not in (b"begin", b"end")]
     assert found == [b"two", b"three"]
     assert await pair.take(MAIN) == [b"one", b"two", b"three"]
+
+
+async def test_a_switch_is_listed_with_who_asked_for_it_and_both_servers(pair: Pair) -> None:
+    Source.proof.set()
+    await pair.take_one()
+    token = caller.set(Caller("alice"))
+    await pair.server.switch_source(MAIN)
+    caller.reset(token)
+    (change,) = await pair.server.audited(MAIN, 10)
+    assert (change.action, change.who) == ("switch", "alice")
+    assert (change.before, change.after) == (f"{FIRST}:1", f"{SECOND}:1")
 
 
 async def test_a_view_that_starts_after_a_switch_gets_what_only_the_log_has_of_the_former_source(

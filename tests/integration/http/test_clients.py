@@ -127,6 +127,19 @@ class TestSubscriptions:
         assert (await api.call("GET", "/v1/destinations/example/audit?limit=1")).json() == found[-1:]
         assert await api.problem("GET", "/v1/destinations/example/audit?limit=0", 422) == "bad-parameter"
 
+    async def test_so_are_starts_and_stops_and_what_an_operator_confirms(self, api: Api) -> None:
+        api.source.put(2)
+        places = [(await api.call("GET", CLIENT)).json()["acked"]]
+        places.append((await api.call("POST", f"{CLIENT}/skip", json={"position": places[0]})).json()["position"])
+        await api.call("POST", f"{CLIENT}/getWithoutAck")
+        await api.call("POST", f"{CLIENT}/ack", status=204, json={"position": places[1], "operator": True})
+        for change in ("stop", "start"):
+            await api.call("POST", f"/v1/destinations/example/{change}")
+        found = (await api.call("GET", "/v1/destinations/example/audit")).json()
+        assert [it["action"] for it in found] == ["skip", "ack", "stop", "start"]
+        assert {it["who"] for it in found} == {"no token, 127.0.0.1"}
+        assert (found[0]["before"], found[0]["after"], found[1]["after"]) == (*places, places[1])
+
     async def test_a_cursor_is_not_moved_to_a_time_that_may_be_before_what_is_stored(self, api: Api) -> None:
         api.source.put()
         assert await api.problem("POST", f"{CLIENT}/seek", 410, json={"start": {"timestamp": 1}}) == "purged"

@@ -1,11 +1,13 @@
 """The history of tables on the command line."""
 
+import getpass
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from sluice.instance.audit import path_of, read
 from sluice.instance.sources.mysql.history.file import FileDatabase
 from sluice.instance.sources.mysql.history.tables import Catalog, Column, Database, Table
 from sluice.instance.sources.mysql.history.versions import History
@@ -138,6 +140,8 @@ def test_two_places_are_compared(followed: Sluice) -> None:
 def test_what_was_exported_can_be_imported_after_a_correction(followed: Sluice, tmp_path: Path) -> None:
     _, lines, _ = followed("export")
     assert followed("import", write(tmp_path, lines))[:2] == (0, ["2 places"])
+    (change,) = read(path_of(tmp_path, "example"), 10)
+    assert (change.action, change.who, change.detail) == ("schema import", f"user {getpass.getuser()}", "2 places")
     assert followed("export")[1] == lines
     corrected = [line.replace('"goods"', '"wares"').replace('["id", "int"', '["number", "int"') for line in lines]
     assert followed("import", write(tmp_path, corrected))[0] == 0

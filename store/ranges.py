@@ -64,6 +64,7 @@ class Ranges:
         stop = None if limits.until is None else subscriber.locate(limits.until, ends=True)
         inside = ring.waiting or stop is not None
         stop = max(start, served.end if stop is None else min(stop, served.end))
+        stop = served.track.left_at(start, stop)  # places of two sources have no order: no range has both
         if start < reading.ack < stop:
             stop, inside = reading.ack, True
         if (judged := reading.slots.reach(start, stop)) < stop:
@@ -75,7 +76,7 @@ class Ranges:
         chosen = reading.chosen()
         end, entries = ring.cut(start, stop, max_rows=limits.rows, max_bytes=limits.bytes, inside=inside, **chosen)
         to = after.join(served.track.position_before(end) or after)
-        reached = limits.until is not None and limits.until.precedes(to)
+        reached = limits.until is not None and limits.until.same_history(to) and limits.until.precedes(to)
         if not entries:
             if not (final or reached):
                 return None
@@ -109,10 +110,10 @@ class Ranges:
         for mark in self._clients.find(client_id).marks.values():  # in the order of the stream
             if (it := mark.range) is None:
                 continue
-            begin, end = parse_place(it.from_), parse_place(it.to)
-            if begin.precedes(place or from_) and (place or from_).precedes(end):
+            begin, end, here = parse_place(it.from_), parse_place(it.to), place or from_
+            if begin.same_history(here) and begin.precedes(here) and here.precedes(end):
                 place = end
-        return place is not None and to.precedes(place)
+        return place is not None and to.same_history(place) and to.precedes(place)
 
     def read(self, client_id: int, from_: Position, to: Position, *, transactions: bool = True) -> Batch | None:
         """Read a range without a mark, for the subscriber's filter; None when the stream has not reached its end.

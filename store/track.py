@@ -100,6 +100,10 @@ class Track:
         """Say that another source fills the ring from here on."""
         self._switches = [it for it in self._switches if it >= self.ring.first] + [self.ring.next]
 
+    def left_at(self, start: int, stop: int) -> int:
+        """Return up to which slot, ``stop`` at most, the source of a slot has filled the ring from that on."""
+        return min([stop, *(it for it in self._switches if it > start)])
+
     @property
     def is_mixed(self) -> bool:
         """Whether sources have filled the ring one after the other."""

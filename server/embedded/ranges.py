@@ -107,7 +107,8 @@ class Ranges(Destinations):
                     raise changed
             if found is not None:
                 if not limits.until and latest:
-                    found = replace(found, reached=parse_place(latest).precedes(parse_place(found.to)))
+                    end, to = parse_place(latest), parse_place(found.to)  # that of a former source is given, too
+                    found = replace(found, reached=end.same_history(to) and end.precedes(to))
                 return RangeStatus(found, latest, instance.cursors.status(client_id).acked)
             await instance.wait(min(remaining, allowance.wait(now) or math.inf))
 

@@ -463,6 +463,42 @@ async def test_a_view_that_starts_while_the_ring_has_changes_of_both_sources_kee
     assert await pair.take(MAIN) == [b"one", b"two", b"three"]
 
 
+async def test_ranges_give_what_the_former_source_has_written_up_to_where_it_was_left(pair: Pair) -> None:
+    """What comes then is a matter of the new one, whose places a consumer of ranges does not have."""
+    Source.proof.set()
+    await pair.start(MAIN)
+    await pair.server.subscribe(MAIN, CLIENT)
+    begin = pair.server.status(MAIN, CLIENT).acked
+    for row in (b"one", b"two"):
+        pair.write("orders", row)
+    left = str(pair.parser.stream.end)
+    await pair.server.switch_source(MAIN)
+    pair.parser.stream = Stream(pair.instance.ring, events=200, name="102")
+    for rows in (100, 50):  # before and after the new one has written something
+        found = (await pair.server.position(MAIN, CLIENT, after=begin, max_rows=rows)).range
+        assert (found.rows, found.to, found.reached) == (2, left, False)
+        pair.write("orders", b"three")
+    end = str(pair.parser.stream.end)
+    found = (await pair.server.position(MAIN, CLIENT, after=begin, until=end)).range
+    assert (found.rows, found.to, found.reached) == (2, left, False)
+    given = [batch async for batch in pair.server.rows(MAIN, CLIENT, begin, left)]
+    assert [it for batch in given for it in entries(batch.slices)] == [
+        b"begin",
+        b"one",
+        b"end",
+        b"begin",
+        b"two",
+        b"end",
+    ]
+    with pytest.raises(SourceChangedError, match="have no order"):
+        await pair.server.position(MAIN, CLIENT, after=left)
+    new = str(pair.parser.stream.position(200))
+    found = (await pair.server.position(MAIN, CLIENT, after=new)).range
+    assert (found.rows, found.to, found.reached) == (2, end, True)
+    given = [batch async for batch in pair.server.rows(MAIN, CLIENT, new, found.to)]
+    assert sum(it.rows for it in given) == 2, "although what the former one has written is not acked yet"
+
+
 async def test_a_switch_is_listed_with_who_asked_for_it_and_both_servers(pair: Pair) -> None:
     Source.proof.set()
     await pair.take_one()

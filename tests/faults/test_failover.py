@@ -721,6 +721,29 @@ def test_what_came_from_the_new_source_comes_again_when_it_was_rolled_back_since
         assert read(client, 4)[-1] == 4
 
 
+@pytest.mark.extended
+@pytest.mark.parametrize("store", ["memory", "mixed"])
+def test_ranges_give_the_rest_of_the_former_source_and_who_takes_batches_goes_on_after_it(
+    sluice: Sluice, pair: Pair, store: str
+) -> None:
+    configure(sluice, pair, sluice__instance__store=store, sluice__instance__store__minFree=0)
+    with sluice:
+        sluice.wait_running()
+        client = sluice.client()
+        client.subscribe()
+        begin = client.status()["position"]
+        insert(pair.first, 1, 2)
+        eventually(lambda: client.status()["lag"]["rows"] == 2, client.status)
+        switch(sluice)
+        before = sluice.destination()["last"]
+        insert(pair.first, 3)
+        eventually(lambda: sluice.destination()["last"] != before, sluice.destination)
+        found = client.position(begin, timeout=SECONDS)
+        assert [row.after["id"] for row in client.rows(found.from_, found.to).rows() if row.after] == [1, 2]
+        client.ack(found.to)
+        assert read(client, 3) == [3]
+
+
 LOGGED = {"sluice__instance__store": "mixed", "sluice__instance__store__minFree": 0}
 
 

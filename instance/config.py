@@ -152,11 +152,11 @@ class InstanceConfig(Settings):
     """Name of the destination, which is the name of the folder with its `instance.properties`. Placeholders can use
     it."""
     source: Annotated[str, BeforeValidator(lower)] = setting("sluice.instance.source", "mysql")
-    """Kind of the source. `mysql` is MySQL or MariaDB, `files` is a folder with their [binlog
-    files](howto/files.md), `kafka` is a topic with TiDB's secondary binlog and `ticdc` is a topic of TiCDC
-    ([TiDB](tidb.md)). `process` is another destination and a [function](howto/processing.md) that processes its rows.
-    Each kind has its own settings, listed below under its own heading. An [installed package](howto/plugins.md) can
-    bring other kinds."""
+    """Kind of the source. `mysql` is MySQL or MariaDB, `files` is a folder with their [binlog files](howto/files.md),
+    `kafka` is a topic with TiDB's secondary binlog and `ticdc` is a topic of TiCDC ([TiDB](tidb.md)). `group` is
+    [several sources](howto/groups.md) that become one stream. `process` is another destination and a
+    [function](howto/processing.md) that processes its rows. Each kind has its own settings, listed below under its own
+    heading. An [installed package](howto/plugins.md) can bring other kinds."""
 
     route: str = setting("sluice.instance.route", "", pattern=f"^(?:{DESTINATION_NAME})?$", of_view=True)
     """Name of another destination. This destination is then a [view](howto/views.md) of it, and Sluice reads the source

@@ -16,6 +16,7 @@ from .ticdc.config import TicdcConfig
 CONFIGS: Final[Mapping[str, type[InstanceConfig]]] = {
     "changes": ChangesConfig,
     "files": FilesConfig,
+    "group": GroupConfig,
     "kafka": KafkaConfig,
     "mysql": MysqlConfig,
     "process": ProcessConfig,
@@ -26,6 +27,4 @@ CONFIGS: Final[Mapping[str, type[InstanceConfig]]] = {
 
 def config_of(name: str) -> type[InstanceConfig]:
     """Return the settings of a kind, Sluice's own or that of another package. Raises ConfigError."""
-    if name == "group":  # not in `CONFIGS`, which the reference of the configuration is made from, until it is complete
-        return GroupConfig
     return CONFIGS[name] if name in CONFIGS else open_config(name)

@@ -38,10 +38,22 @@ class GroupConfig(InstanceConfig):
     members: Annotated[tuple[str, ...], BeforeValidator(names)] = setting(
         MEMBERS_KEY, min_length=1, max_length=MAX_MEMBERS
     )
+    """Names of the [members](howto/groups.md), separated by commas: up to 64 letters, digits, `_` and `-` each.
+    `sluice.group.<name>.<key>` is a key of the member's source. The key without a name is for all members that have
+    none of their own."""
     order: str = setting("sluice.group.order", "time", pattern=r"^(time|arrival|column:.+)$")
+    """Order of transactions of different members. `time`: of their first events, by corrected clocks. `arrival`: as
+    they come. `column:<name>`: by a column of their first rows, a whole number or a time. Those of one member always
+    keep their order."""
     window: int = setting("sluice.group.window", 100, ge=10, le=60_000, unit="ms")
+    """How long an idle member may delay the others. A transaction that comes later than this out of order is marked as
+    late."""
     max_wait: int = setting("sluice.group.maxWait", 0, ge=0, le=31_536_000_000, unit="ms")
+    """How long the others wait for a member that cannot be reached. After that they go on without it, and what it
+    brings later is marked as late. 0: for ever."""
     pool: int = setting("sluice.group.pool", 16 << 20, ge=1 << 20, le=1 << 40, unit="bytes")
+    """Memory for what was read of a member and waits for its turn, outside of the ring. A transaction that exceeds it
+    is delivered in parts."""
 
     _parts: Mapping[str, InstanceConfig] = PrivateAttr(default_factory=lambda: MappingProxyType({}))
 

@@ -190,6 +190,9 @@ class SourceSwitch:
 
     async def _follow(self, parser: Parser) -> None:
         destination, config = self._destination, self._destination.config
+        if config.is_merged:  # a ring holds one source of each member: each client goes on by its own GTIDs
+            await destination.begin_anew(parser)
+            return
         try:
             place, lost, is_same = await self._ask(config, parser)
             if lost:

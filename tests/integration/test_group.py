@@ -565,6 +565,30 @@ async def test_a_member_that_has_purged_what_comes_next_is_named_and_goes_on_wit
         assert not jump.held
 
 
+async def test_a_gap_of_one_member_that_goes_on_after_a_purge_as_configured_is_told_and_the_others_lose_nothing(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with serving(servers, tmp_path, database) as (server, tables):
+        wanted = server.config(NAME)
+        assert isinstance(wanted, GroupConfig)
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (1, '')")
+        assert await take(server, 1) == [("maria", "1")]
+        left = parse_place(server.status(NAME, CLIENT).position)
+    mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")  # is lost
+    await lose_log(mariadb118)
+    mysql97.query(f"INSERT INTO {tables['my']} VALUES (4, '')")
+    mode = {"auto_reset_latest_pos_mode": True}
+    parts = {name: it.model_copy(update=mode) for name, it in wanted.parts.items()}
+    async with embedded(wanted.model_copy(update=mode).with_parts(parts)) as server:
+        await soon(lambda: server.instances[NAME].gate.gaps(CLIENT))
+        (gap,) = server.instances[NAME].gate.gaps(CLIENT)
+        assert (gap.reason, gap.before) == (Reason.PURGE, str(left))
+        assert "has purged" in gap.detail
+        mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (3, '')")
+        assert sorted(await take(server, 2)) == [("maria", "3"), ("my", "4")]
+
+
 async def test_the_order_may_be_that_of_a_column(
     mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ import urllib3
 from sluice.client_sdk import Client
 from sluice.client_sdk.calls import Limits
 from sluice.protocol.cut import Cut
-from sluice.protocol.errors import BadParameterError, BadPositionError
+from sluice.protocol.errors import BadParameterError, BadPositionError, GapError
 from tests import commands
 from tests.clients.java import JavaConsumer
 from tests.clients.java import Row as JavaRow
@@ -306,6 +306,51 @@ class TestAlone:
         group.write("maria", 1000)
         with sluice.reading(), sluice.client(name="part") as client:
             assert take(client, 1)[0] == [("maria", "1000")]
+
+    def test_what_was_removed_while_nothing_ran_is_told_to_clients_of_views_too_until_it_is_confirmed(
+        self, group: Group, sluice: Sluice, rows: list[Row]
+    ) -> None:
+        everything = ",".join(rf"{schema}\\..*" for _, schema in group.members.values())
+        sluice.configure("part", sluice__instance__route=NAME, canal__instance__filter__regex=r".*\\.orders")
+        with sluice.reading(), sluice.client() as client, sluice.client(name="part") as viewer:
+            for it in (client, viewer):
+                it.subscribe()
+            for name, row in rows:
+                group.write(name, int(row))
+            for it in (client, viewer):
+                it.ack(take(it, len(rows))[1][-1].to, durable=True)
+        configure(
+            sluice,
+            {"maria": group.members["maria"]},
+            canal__instance__memory__buffer__size=64,
+            canal__instance__filter__regex=everything,
+        )
+        group.write("maria", 1000)
+        with sluice.reading(), sluice.client() as client, sluice.client(name="part") as viewer:
+            for name, it in ((NAME, client), ("part", viewer)):
+                listed = commands.run("gaps", "list", name, "--url", sluice.url)
+                assert listed.returncode == 1
+                assert "remove (member my was removed)" in listed.stdout
+                with pytest.raises(GapError, match="member my was removed"):
+                    it.position(it.status()["acked"], timeout=0)
+                batch = it.get_without_ack(SECONDS)
+                assert batch
+                assert rows_of(batch) == [], "a marker"
+                it.ack(batch)
+                assert take(it, 1)[0] == [("maria", "1000")]
+                assert commands.run("gaps", "confirm", name, "1001", "--url", sluice.url).returncode == 0
+                assert commands.run("gaps", "list", name, "--url", sluice.url).returncode == 0
+
+    def test_masks_hide_columns_of_all_members(self, group: Group, sluice: Sluice, rows: list[Row]) -> None:
+        masks = "; ".join(f"{group.table(name)}.note: null" for name in MEMBERS)
+        configure(sluice, group.members, sluice__instance__filter__mask=masks)
+        with sluice.reading(), sluice.client() as client:
+            client.subscribe()
+            for name, row in rows:
+                group.write(name, int(row))
+            got, batches = take(client, len(rows))
+            assert sorted(got) == sorted(rows)
+            assert {(row.after or {})["note"] for batch in batches for row in batch} == {None}
 
     @pytest.mark.extended
     def test_the_stock_java_client_reads_a_group_unchanged_also_after_a_restart(

@@ -8,10 +8,12 @@ import pytest
 
 from sluice.instance.sources.group.config import GroupConfig
 from sluice.protocol.cut import Cut, parse_executed, parse_place
+from sluice.server.embedded import EmbeddedServer
 from tests.conftest import Database
 from tests.faults.pair import SCHEMA, Pair
 from tests.integration.test_group import BEHIND, CLIENT, NAME, group, members, take
-from tests.reading import embedded
+from tests.proxy import Proxy
+from tests.reading import config, embedded
 from tests.servers import Server
 from tests.waiting import soon
 
@@ -41,6 +43,12 @@ def configure(mariadb118: Server, orders: str, tmp_path: Path) -> Configure:
         return group({"a": server, "b": mariadb118}, tmp_path, tables, **options)
 
     return made
+
+
+def source_of_a(server: EmbeddedServer) -> str:
+    """Which server the stream has as its member `a`; empty before it has begun."""
+    floor = server.instances[NAME].cursors.track.floor
+    return floor.places["a"].source if isinstance(floor, Cut) else ""
 
 
 def write(pair: Pair, *ids: int) -> None:
@@ -80,3 +88,30 @@ async def test_each_client_goes_on_at_a_replica_after_a_restart_wherever_it_is(
         place = parse_place(server.status(NAME, CLIENT).position)
         assert isinstance(place, Cut)
         assert members(server)["a"].state == "merged"
+
+
+async def test_another_server_that_answers_at_the_address_of_a_member_is_read_on_by_its_gtids(
+    pair: Pair, mariadb118: Server, orders: str, configure: Configure, tmp_path: Path
+) -> None:
+    with Proxy(("127.0.0.1", pair.first.port)) as proxy:
+        found = configure(pair.first)
+        known = {"destination": f"{NAME}.a", "filter_regex": found.filter_regex}
+        moved = config(pair.first, tmp_path / "members", master_address=f"{proxy.host}:{proxy.port}", **known)
+        async with embedded(found.with_parts({**found.parts, "a": moved})) as server:
+            for client in (CLIENT, BEHIND):
+                await server.subscribe(NAME, client)
+            await soon(lambda: server.status(NAME, BEHIND).position)
+            write(pair, 1)
+            mariadb118.query(f"INSERT INTO {orders} VALUES (2)")
+            assert sorted(await take(server, 2)) == [("a", "1"), ("b", "2")]
+            former = source_of_a(server)
+            pair.promote(pair.second)
+            proxy.target = ("127.0.0.1", pair.second.port)
+            proxy.cut()
+            await soon(lambda: source_of_a(server) not in ("", former))
+            pair.second.query(f"INSERT INTO {SCHEMA}.t VALUES (3, '')")
+            mariadb118.query(f"INSERT INTO {orders} VALUES (4)")
+            assert sorted(await take(server, 2)) == [("a", "3"), ("b", "4")]
+            assert sorted(await take(server, 4, client=BEHIND)) == [("a", "1"), ("a", "3"), ("b", "2"), ("b", "4")]
+            assert server.destination_status(NAME).state == "running"
+            assert not server.instances[NAME].gate.moves

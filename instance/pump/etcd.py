@@ -60,7 +60,7 @@ class Etcd:
     def __init__(self, urls: Sequence[str], tls: ssl.SSLContext | None = None) -> None:
         """``urls`` such as ``https://pd-1:2379``. ``tls``: whom to trust, and the own certificate."""
         self._urls = [it.rstrip("/") for it in urls]
-        self._pool = urllib3.PoolManager(retries=False, ssl_context=tls, timeout=TIMEOUT)
+        self._pool = urllib3.PoolManager(maxsize=4, retries=False, ssl_context=tls, timeout=TIMEOUT)
 
     def close(self) -> None:
         """Close the connections."""

@@ -187,6 +187,10 @@ class PumpLog:
         """
         return await asyncio.get_running_loop().run_in_executor(self._writer, self._due, now)
 
+    async def settle(self) -> None:
+        """Wait until what is being stored is on disk and paired."""
+        await asyncio.get_running_loop().run_in_executor(self._writer, bool)
+
     async def collect(self, until: int) -> None:
         """Remove the oldest files, as far as everything that committed after ``until`` stays. Raises OSError."""
         await asyncio.get_running_loop().run_in_executor(self._writer, self._collect, until)

@@ -120,7 +120,7 @@ class Pairing:
         if len(self._open) >= OPEN:
             return f"{OPEN} transactions are open: TiDB ends none of them"
         if len(self._whole) >= WAITING:
-            return f"{WAITING} transactions wait for the end of the one with start_ts {next(iter(self._open))}"
+            return f"{WAITING} transactions wait for the end of the one with start_ts {next(iter(self._open), 0)}"
         return ""
 
     @property

@@ -82,6 +82,7 @@ class Registration:
         self.wanted = wanted or State.ONLINE
         while (state := await self._next()) != self.state:
             await self._turn(state)
+            await self._log.settle()  # a Prewrite that came before may be on its way to the disk
             logger.info("the pump %s is %s", self._node.node_id, state)
         await self._turn(self.state)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
@@ -14,12 +15,15 @@ from ...instance.pump.nodes import Node, Nodes, State
 from ..metrics import PumpCollector
 from ..pumps import PumpStanding
 from ..resources import Resources
+from ..waiting import STOP_SECONDS
 from .checks import databases_of
 from .config import PumpConfig
 from .listen import listening
 from .pump import Pump
 from .registration import Registration
 from .upkeep import Upkeep
+
+logger = logging.getLogger("sluice.pump")
 
 
 @contextlib.asynccontextmanager
@@ -89,8 +93,13 @@ async def _running(work: Coroutine[Any, Any, None], resources: Resources) -> Asy
 
 async def _leave(registration: Registration) -> None:
     """Say that a pump does not serve any more, unless that would wait for what does not answer."""
-    if not registration.problem:
-        await registration.leave()
+    if registration.problem:
+        return
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await registration.leave()
+    except TimeoutError:
+        logger.warning("the pump stays registered as %s: PD does not answer", registration.state)
 
 
 def _credentials(config: PumpConfig) -> Any:

@@ -177,6 +177,23 @@ async def test_a_pump_that_is_closed_leaves_the_cluster_when_all_drainers_have_r
         await soon(lambda: states(nodes) == [State.ONLINE])
 
 
+async def test_a_pump_does_not_leave_while_what_came_before_is_being_stored(nodes: Nodes, log: WatchedLog) -> None:
+    async with registered(nodes, log, [1]) as registration:
+        await soon(lambda: registration.state == State.ONLINE)
+        log.disk.clear()
+        storing = asyncio.create_task(log.append(prewrite(1)))
+        await asyncio.sleep(0.2)
+        nodes.want("pump-1", State.OFFLINE)
+        await soon(lambda: states(nodes) != [State.ONLINE])
+        await asyncio.sleep(0.5)
+        assert states(nodes) == [State.CLOSING]
+        log.disk.set()
+        await storing
+        await soon(lambda: registration.state == State.CLOSING and log.status.open == 1)
+        await log.append(commit(1, 2))
+        await soon(lambda: states(nodes) == [State.OFFLINE])
+
+
 @pytest.mark.parametrize(
     ("key", "data", "said"),
     [

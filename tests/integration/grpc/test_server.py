@@ -94,6 +94,17 @@ def test_a_pump_is_registered_while_the_server_runs_and_status_says_when_it_cann
     assert [it.state for it in nodes.pumps()] == ["paused"]
 
 
+def test_a_silent_cluster_does_not_hold_up_the_end_of_a_server(tmp_path: Path, etcd: EtcdServer) -> None:
+    server = Server(tmp_path, listen="127.0.0.1", port=0, nodeId="pump-1", pd=etcd.url)
+    nodes = Nodes(Etcd([etcd.url]))
+    with server.running() as process:
+        eventually(lambda: [it.state for it in nodes.pumps()] == ["online"])
+        etcd.freeze()
+        process.send_signal(signal.SIGTERM)
+        eventually(lambda: "the pump stays registered as online: PD does not answer" in server.log.read_text())
+        assert process.wait(60) == 0
+
+
 async def test_drainers_get_the_time_of_the_cluster_from_an_idle_server_and_status_says_when_it_is_unknown(
     tmp_path: Path,
 ) -> None:

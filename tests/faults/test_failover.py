@@ -748,18 +748,23 @@ LOGGED = {"sluice__instance__store": "mixed", "sluice__instance__store__minFree"
 
 
 @pytest.mark.extended
+@pytest.mark.parametrize("gtidon", ["true", "false"])
 def test_the_log_has_all_that_two_sources_have_purged_for_a_client_that_had_acked_and_for_a_new_one(
-    sluice: Sluice, mysql_pair: Pair
+    sluice: Sluice, mysql_pair: Pair, gtidon: str
 ) -> None:
+    """So it has for one of a view that was stopped meanwhile."""
     pair = mysql_pair
-    configure(sluice, pair, canal__instance__gtidon="true", **LOGGED)
+    configure(sluice, pair, canal__instance__gtidon=gtidon, **LOGGED)
+    sluice.configure("part", sluice__instance__route="shop")
     with sluice:
         sluice.wait_running()
-        ahead, behind = sluice.client(1), sluice.client(2)
-        for client in (ahead, behind):
+        ahead, behind, part = sluice.client(1), sluice.client(2), sluice.client(4, name="part")
+        for client in (ahead, behind, part):
             client.subscribe()
         insert(pair.first, 1, 2)
-        assert read(ahead, 2) == [1, 2]
+        for client in (ahead, part):
+            assert read(client, 2) == [1, 2]
+        sluice.call("POST", "/part/stop")
         switch(sluice)
         insert(pair.first, 3)
         assert read(behind, 3) == [1, 2, 3]
@@ -775,7 +780,8 @@ def test_the_log_has_all_that_two_sources_have_purged_for_a_client_that_had_acke
         pair.catch_up(pair.second, pair.first)
         for server in (pair.first, pair.second):
             purge(server)
-        assert read(ahead, 5) == [3, 4, 5], "it had acked everything of the first source"
+        for client in (ahead, part):
+            assert read(client, 5) == [3, 4, 5], "it had acked everything of the first source"
         newest = sluice.client(3)
         newest.subscribe()
         assert gtids_of(sluice, 3), "before its first ack"

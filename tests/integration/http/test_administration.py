@@ -13,6 +13,7 @@ from sluice.instance.quarantine import Item, Quarantine, path_of
 from sluice.instance.zones import local_time_zone
 from sluice.server.conditions import TABLE
 from sluice.server.http import formats
+from sluice.server.metrics import PUMP
 from tests.integration.http.served import Api
 
 
@@ -179,7 +180,9 @@ class TestMetrics:
         text = (await api.call("GET", "/metrics")).text()
         exposed = set(re.findall(r"^# TYPE ((?:sluice|canal)_\w+)", text, re.MULTILINE))
         names = {name for pair in described for name in pair if name}
-        assert names == {name for name in exposed if not name.endswith("_created")}
+        of_pump = {name for name in names if name.startswith("sluice_pump_")}  # only with a pump
+        assert {name.removeprefix("sluice_").removesuffix("_total") for name in of_pump} == PUMP.keys()
+        assert names - of_pump == {name for name in exposed if not name.endswith("_created")}
 
     async def test_openmetrics_is_valid(self, api: Api) -> None:
         api.source.put()

@@ -868,3 +868,119 @@ async def test_another_session_begins_after_an_unforeseen_failure(
             session = cluster._session
             assert session is not None
             assert owners_of(zk, [f"{SERVERS}/{IDENTITY.address}"]) == {session.session_id}
+
+
+VIEW = "orders_eu"
+CLUSTER = f"/otter/canal/destinations/{VIEW}/cluster/{IDENTITY.address}"
+RUNNING = f"/otter/canal/destinations/{VIEW}/running"
+
+
+def configure_view() -> MysqlConfig:
+    return configure(VIEW).model_copy(update={"route": NAME})
+
+
+async def test_clients_find_a_view_at_the_server_that_has_its_destination_as_long_as_it_serves_it(
+    zookeeper: ZooKeeper, empty: KazooClient
+) -> None:
+    host = KeepingHost()
+    async with taking_part(zookeeper, host=host) as cluster:
+        cluster.add_view(VIEW)
+        await soon(lambda: serves(cluster) and empty.exists(CLUSTER))
+        cluster.remove_view(VIEW)
+        await soon(lambda: not empty.exists(CLUSTER))
+        cluster.add_view(VIEW)
+        await soon(lambda: empty.exists(CLUSTER))
+        store, epoch = cluster.view_store(configure_view()), await host.epoch()
+        assert await store.open() == (epoch, [])
+        held, found = empty.get(RUNNING)
+        assert json.loads(held) == {"active": True, "address": IDENTITY.address, "route": NAME}
+        assert found.ephemeralOwner, "it goes with the session"
+        await store.write(Changes({1001: StoredClient(1001, "first", CURSOR)}), epoch)
+        assert await store.open() == (epoch, [StoredClient(1001, "first", CURSOR)])
+        assert (store.moves, cluster.source(VIEW), cluster.source(NAME)) == ({}, None, None)
+        await store.close()
+        await soon(lambda: not empty.exists(RUNNING))
+        assert empty.exists(f"{ROOT}/running"), "the destination stays"
+
+
+async def test_a_view_is_registered_in_the_session_that_begins_after_it_was_added(
+    zookeeper: ZooKeeper, empty: KazooClient
+) -> None:
+    async with taking_part(zookeeper, host=KeepingHost()) as cluster:
+        cluster.add_view(VIEW)
+        await soon(lambda: serves(cluster) and empty.exists(CLUSTER))
+        first = cluster._session
+        await asyncio.to_thread(end_session, zookeeper, first)
+        await soon(lambda: cluster._session is not None and cluster._session is not first)
+        session = cluster._session
+        assert session is not None
+        await soon(lambda: owners_of(empty, [CLUSTER]) == {session.session_id})
+
+
+async def test_a_view_is_not_served_without_its_destination_or_where_another_server_has_it_as_its_own(
+    zookeeper: ZooKeeper, empty: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "RETRY", 0.05)
+    async with taking_part(zookeeper, host=KeepingHost()) as cluster:
+        await soon(lambda: serves(cluster))
+        empty.create(RUNNING, b'{"active":true,"address":"10.0.0.2:1"}', ephemeral=True, makepath=True)
+        store = cluster.view_store(configure_view())
+        with pytest.raises(
+            ZooKeeperError, match=r"orders_eu is a destination of its own for 10\.0\.0\.2:1, and a view"
+        ):
+            await store.open()
+        empty.set(RUNNING, b'{"active":true,"address":"10.0.0.2:1","route":"orders"}')
+        await store.open()
+        assert json.loads(empty.get(RUNNING)[0])["address"] == IDENTITY.address, (
+            "that server had its destination before"
+        )
+
+
+@pytest.mark.parametrize("failures", [9, 10])
+async def test_a_view_that_zookeeper_refuses_is_opened_ten_times_at_most(
+    zookeeper: ZooKeeper, empty: KazooClient, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    monkeypatch.setattr(cluster_module, "RETRY", 0.01)
+    async with taking_part(zookeeper, host=KeepingHost()) as cluster:
+        await soon(lambda: serves(cluster))
+        left, ensure = failures, ZooKeeperSession.ensure
+
+        async def fails(self: ZooKeeperSession, path: str) -> None:
+            nonlocal left
+            if VIEW in path and left:
+                left -= 1
+                raise UnknownOutcomeError("the connection was lost")
+            await ensure(self, path)
+
+        monkeypatch.setattr(ZooKeeperSession, "ensure", fails)
+        opening = cluster.view_store(configure_view()).open()
+        if failures < 10:
+            assert (await opening)[1] == []
+        else:
+            with pytest.raises(ZooKeeperError, match="the connection was lost"):
+                await opening
+        assert left == 0
+        assert bool(empty.exists(RUNNING)) == (failures < 10)
+
+
+async def test_what_is_stored_of_a_destination_and_its_views_can_be_followed_by_any_server(
+    zookeeper: ZooKeeper, empty: KazooClient
+) -> None:
+    host, other = KeepingHost(), Identity(OTHER, "http://127.0.0.1:3")
+    async with taking_part(zookeeper, host=host) as cluster:
+        epoch = await host.epoch()
+        await soon(lambda: serves(cluster))
+        await host.meta.write(Changes({1: StoredClient(1, "one", CURSOR)}), epoch)
+        await host.meta.keep_source(InUse("db2:3307"), epoch)
+        view = cluster.view_store(configure_view())
+        await view.open()
+        await view.write(Changes({1: StoredClient(1, "of the view", CURSOR)}), epoch)
+        assert cluster.source(NAME) == InUse("db2:3307")
+        async with taking_part(zookeeper, identity=other) as follower:
+            await soon(lambda: follower.active(NAME) == IDENTITY.address)
+            found = await follower.follow(NAME, ("none", VIEW))
+            with pytest.raises(ZooKeeperError, match="nothing has no epoch: no server has had it"):
+                await follower.follow("nothing", ())
+    assert found.source == InUse("db2:3307")
+    clients = {1: StoredClient(1, "one", CURSOR), (2 << 16) + 1: StoredClient(1, "of the view", CURSOR)}
+    assert found.clients == clients

@@ -383,6 +383,40 @@ async def test_a_write_goes_there_and_back_once_whatever_was_written_before(zk: 
     assert far.rounds == 1
 
 
+async def test_jumps_and_sources_and_what_canal_does_not_know_are_written_in_one_way_there_and_back(
+    zk: ZooKeeperSession, name: str
+) -> None:
+    """Which nodes there are is known by then: none is made twice, and none that is gone is replaced."""
+    far, first = Far(zk), Move(Reason.SEEK, "a", "ä", "alice", 1)
+    store = ZooKeeperClients(far, name, ("localhost", 3306))  # type: ignore[arg-type]
+    await store.load()
+
+    async def write(changes: Changes, source: InUse | None = None) -> ZooKeeperClients:
+        far.rounds = 0
+        await store.store(0, changes, None, source)
+        assert far.rounds == 1
+        again = clients(zk, name)
+        await again.load()
+        return again
+
+    for moves in ([first], [first, first], [], [first]):
+        again = await write(Changes({}, {1001: moves, 1002: [first]}))
+        assert {it: list(found) for it, found in again.moves.items()} == {1002: [first]} | (
+            {1001: moves} if moves else {}
+        )
+        assert store.moves.keys() == again.moves.keys()
+    assert "ä".encode() in (await zk.get(node(name, "moves/1001"))).data
+    for source in (InUse("db:1"), InUse("db:2"), InUse("db:3")):
+        assert (await write(Changes({}), source)).source == store.source == source
+    whole = replace(CLIENT, where="shop.orders: total > 10", owner="a token")
+    for client in (whole, replace(whole, where=""), whole, replace(whole, owner="", where=""), whole):
+        await write(Changes({1001: client}))
+        assert await clients(zk, name).read() == (client,)
+    await store.store(0, Changes({1001: None}), None)
+    await write(Changes({1001: whole}))
+    assert await clients(zk, name).read() == (whole,)
+
+
 async def test_one_that_was_removed_and_subscribes_again_is_stored_in_one_transaction_with_the_address_of_today(
     zk: ZooKeeperSession, name: str
 ) -> None:

@@ -7,6 +7,7 @@ from sluice.store.admission import Defaults
 from sluice.store.allowance import Limits
 from sluice.store.cursor import StoredClient
 from sluice.store.cursors import Cursors
+from sluice.store.track import EVERYTHING, Wanted
 from tests.unit.test_cursors import CLIENT, NOW, make, store
 
 OUTPUT = "mq"
@@ -91,3 +92,9 @@ def test_texts_of_statements_are_only_for_clients_without_a_filter_and_if_nothin
 ) -> None:
     cursors, _ = make(defaults=Defaults(texts=given))
     assert cursors.admission.compile(filter_text, "").texts == (given and not filter_text)
+
+
+def test_unless_the_destination_says_so_nobody_gets_the_texts_of_statements() -> None:
+    assert not Defaults().texts
+    assert not Wanted(None).texts
+    assert EVERYTHING.texts

@@ -1,13 +1,14 @@
 """How much a client may be given: never more than a burst and its rate times the time, nor than its quota of a day."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.protocol.errors import QuotaExceededError
-from sluice.store.allowance import DAY, LARGEST, UNLIMITED, Allowance, Limits, parse_limit, parse_used
+from sluice.store.allowance import DAY, LARGEST, UNLIMITED, Allowance, AllowanceStatus, Limits, parse_limit, parse_used
 from tests.effort import times
 
 NOON = 20_000 * DAY + DAY / 2
@@ -158,3 +159,16 @@ def test_a_limit_and_what_was_used_have_bounds() -> None:
             parse_limit(text)
     with pytest.raises(ValueError, match="not what a client has used"):
         parse_used(f"20000:{'9' * 20}")
+
+
+def test_a_client_without_limits_shows_none_and_has_used_nothing() -> None:
+    shown = AllowanceStatus()
+    assert (shown.max_rate, shown.quota, shown.used, shown.day) == (0, 0, 0, 0)
+    assert Allowance().status() == replace(shown, until=0.0)
+    assert allowance(quota=10).stored() == ""
+
+
+def test_a_limit_may_be_2_to_the_50_bytes_and_no_more() -> None:
+    assert parse_limit("1125899906842624") == 2**50
+    with pytest.raises(ValueError, match="up to 1125899906842624"):
+        parse_limit("1125899906842625")

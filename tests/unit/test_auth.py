@@ -145,6 +145,13 @@ class TestTokens:
         assert server.authenticate(issued.text).name == "spark"
         assert server.any
 
+    def test_what_a_token_does_not_limit_is_not_in_the_file_and_0_is_no_limit(
+        self, credentials: Credentials, path: Path
+    ) -> None:
+        issued = credentials.issue("etl", Grant(max_rate=0), timedelta(hours=1))
+        assert "null" not in path.read_text()
+        assert (issued.token.max_rate, issued.token.quota) == (0, None)
+
     def test_two_writers_lose_nothing(self, path: Path) -> None:
         one, other = Credentials(path), Credentials(path)
         first, second = one.issue("one", READ), other.issue("other", READ)

@@ -274,6 +274,40 @@ def test_a_member_that_is_not_read_is_not_silent() -> None:
     assert it.go_on(SECOND // 2) == ["a"]
 
 
+def test_unless_it_is_said_otherwise_heartbeats_come_20_times_a_second_and_nobody_is_passed() -> None:
+    merger = Merger(TIME, dict.fromkeys("ab", MemberOptions(POOL)), now=NOW)
+    assert merger.period == SECOND // 20
+    for second in range(100):
+        merger.heartbeat("a", now=NOW + second * SECOND)
+        assert merger.tick(now=NOW + second * SECOND) == []
+    assert merger.state("b") is MemberState.MERGED
+
+
+def test_how_long_a_member_was_silent_is_shown() -> None:
+    it = Merging("a", "b")
+    assert it.merger.status()["b"].silent == 0
+    it.go_on(SECOND)
+    it.heartbeat("a")
+    silent = {name: shown.silent for name, shown in it.merger.status().items()}
+    assert silent == {"a": 0, "b": SECOND}
+
+
+def test_a_member_that_comes_after_silence_is_passed_its_own_time_later() -> None:
+    it = Merging("a", "b", max_wait=SECOND)
+    assert it.go_on(SECOND // 2) == []
+    it.now += it.merger.period
+    it.heartbeat("a")
+    assert it.go_on(SECOND - it.merger.period) == ["b"]
+    assert it.go_on(it.merger.period) == ["a"]
+
+
+def test_what_follows_of_a_transaction_that_was_released_in_part_before_a_restart_comes_first() -> None:
+    merger = Merger(TIME, dict.fromkeys("ab", MemberOptions(POOL)), streams="b", now=NOW)
+    assert merger.streams == "b"
+    assert merger.waits_for == ["b"]
+    assert Merger(TIME, dict.fromkeys("ab", MemberOptions(POOL)), now=NOW).streams is None
+
+
 def test_nobody_was_silent_while_this_process_stood_still() -> None:
     it = Merging("a", "b", max_wait=SECOND)
     it.go_on(SECOND // 2)

@@ -257,8 +257,11 @@ async def test_time_after_which_a_client_expires_is_refused_with_its_key_unless_
 
 async def test_two_processes_cannot_use_the_same_file(tmp_path: Path) -> None:
     async with opened(tmp_path):
+        before = open_files()
         with pytest.raises(HeldError, match="another process") as held:
             await make(tmp_path).open()
+        assert open_files() == before, "although the error is still referenced"
+        assert str(held.value).startswith(f"another process uses {path(tmp_path)}: stop it")
         assert not held.value.is_over()
     assert held.value.is_over()
     async with opened(tmp_path) as (_, epoch, _):
@@ -500,16 +503,15 @@ async def test_a_write_encodes_only_the_clients_that_have_changed(
 
     monkeypatch.setattr("sluice.instance.meta.file.client_data", noting)
     async with opened(tmp_path) as (store, epoch, _):
-        for client_id in range(1, 101):
+        for client_id in (1, 2, 3):
             await store.write(Changes({client_id: replace(CLIENT, client_id=client_id)}), epoch)
-        assert encoded == list(range(1, 101))
-        await store.write(Changes({7: replace(CLIENT, client_id=7, filter=r"crm\..*"), 8: None}), epoch)
-        assert encoded[100:] == [7]
+        assert encoded == [1, 2, 3]
+        await store.write(Changes({2: replace(CLIENT, client_id=2, filter=r"crm\..*"), 3: None}), epoch)
+        assert encoded[3:] == [2]
         await store.keep_source(InUse("db2:3307"), epoch)
-        assert len(encoded) == 101 + 99
+        assert sorted(encoded[4:]) == [1, 2], "their cursors are of another source"
     async with opened(tmp_path) as (_, _, clients):
-        assert [it.client_id for it in clients] == [it for it in range(1, 101) if it != 8]
-        assert [it.client_id for it in clients if it.filter != CLIENT.filter] == [7]
+        assert {it.client_id: it.filter for it in clients} == {1: CLIENT.filter, 2: r"crm\..*"}
 
 
 async def test_a_source_that_could_not_be_stored_is_not_the_one_that_is_read(tmp_path: Path) -> None:
@@ -529,6 +531,19 @@ async def test_a_source_that_is_none_is_an_error(tmp_path: Path, source: str) ->
     path(tmp_path).write_text(text.replace('{"accepted":"","address":"db2:3307"}', source or '"db2"'))
     with pytest.raises(ConfigError, match=r"meta\.dat"):
         await make(tmp_path).open()
+
+
+@pytest.mark.parametrize(("port", "is_one"), [(0, False), (1, True), (65_535, True), (65_536, False)])
+async def test_the_port_of_a_source_is_one_that_tcp_has(port: int, is_one: bool, tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, epoch, _):
+        await store.keep_source(InUse("db2:3307"), epoch)
+    path(tmp_path).write_text(path(tmp_path).read_text().replace("db2:3307", f"db2:{port}"))
+    if is_one:
+        async with opened(tmp_path) as (store, _, _):
+            assert store.source == InUse(f"db2:{port}")
+    else:
+        with pytest.raises(ConfigError, match=rf"not the address of a source: 'db2:{port}'"):
+            await make(tmp_path).open()
 
 
 async def test_memory_keeps_the_source_as_long_as_it_lives() -> None:

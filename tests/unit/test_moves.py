@@ -324,6 +324,7 @@ class TestTheRecords:
         assert len(gate.moves) == MOST_LEFT + 1
         assert 0 in gate.moves
         assert 1 not in gate.moves
+        assert gate.changed
         assert gate.is_stored(1), "nothing is given to one that has left"
         assert gate.take_changes()[1] == ()
 

@@ -252,6 +252,16 @@ def test_what_an_earlier_life_gave_can_be_acked_in_the_next() -> None:
         new.cursors.ack_to(CLIENT, new.stream.position(9), now=NOW)
 
 
+def test_a_range_is_marked_also_after_a_batch_that_was_not_asked_for_by_its_place(setup: Setup) -> None:
+    setup.put(b"one")
+    batch = setup.cursors.get(CLIENT, now=NOW)
+    assert batch is not None
+    setup.put(b"two")
+    found = setup.mark(3, RangeLimits(rows=1))
+    assert setup.cursors.status(CLIENT).marks == [batch.batch_id, found.batch_id]
+    assert setup.cursors.ranges.is_marked(CLIENT, setup.position(found.from_), setup.position(found.to))
+
+
 def test_range_that_is_acked_is_given_without_a_mark_while_it_is_stored(setup: Setup) -> None:
     setup.cursors.subscribe(2, now=NOW)
     setup.put(b"one")

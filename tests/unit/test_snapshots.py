@@ -14,7 +14,7 @@ from sluice.store.batch import Batch, RangeLimits
 from sluice.store.cursor import StoredClient
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Kind
-from sluice.store.snapshot import Chunk, Piece, Snapshot, Snapshots, TableProgress, Window
+from sluice.store.snapshot import Chunk, ChunkStatus, Piece, Selection, Snapshot, Snapshots, TableProgress, Window
 from tests.stream import Stream
 from tests.unit.test_cursors import CLIENT, NOW, get, make
 from tests.unit.test_touched import block, change, statement
@@ -297,6 +297,27 @@ def test_the_pace_is_that_of_the_rows_confirmed_in_this_life() -> None:
     snapshot.begun = 100.0, 10
     assert snapshot.pace(105.0) == 4
     assert snapshot.pace(100.0) == pytest.approx(20_000), "no time has passed that could be measured"
+
+
+def test_nothing_of_a_new_snapshot_is_expected_limited_or_confirmed() -> None:
+    assert Selection().rate == 0
+    table = TableProgress("shop", "orders")
+    assert (table.expected, table.rows, table.bytes) == (0, 0, 0)
+    made = Snapshot(1, [table])
+    assert (made.rate, made.rows, made.pace(1.0)) == (0, 0, 0.0)
+    chunk = ChunkStatus("shop.orders", None)
+    assert (chunk.rows, chunk.bytes) == (0, 0)
+
+
+def test_why_a_snapshot_cannot_be_read_now_is_not_stored() -> None:
+    snapshots = Snapshots()
+    made = Snapshot(1, [TableProgress("shop", "orders", rows=7)])
+    snapshots.all.append(made)
+    before = snapshots.stored()
+    made.error, made.chunk, made.begun = "the source is away", ChunkStatus("shop.orders", None), (1.0, 0)
+    assert snapshots.stored() == before
+    (again,) = Snapshots(before).all
+    assert (again.rows, again.error, again.chunk, again.begun) == (7, "", None, None)
 
 
 def test_ranges_are_refused_until_it_is_done_or_cancelled(taken: Taken) -> None:

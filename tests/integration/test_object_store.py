@@ -1,6 +1,7 @@
 """Files of changes in an object store: what moto's server does as S3 does it."""
 
 import contextlib
+import io
 import json
 import logging
 import time
@@ -243,6 +244,25 @@ def test_a_source_and_a_replay_read_what_an_output_has_written(bucket: Bucket, t
     assert found.state == ("finished", "")
     assert found.places() == places
     assert len(list(Archive(bucket.folder).transactions(0, None, End()))) == TRANSACTIONS
+
+
+def test_a_folder_has_what_was_written_to_it_until_that_is_deleted(bucket: Bucket) -> None:
+    folder = bucket.folder / "deep"
+    assert folder.names() == {}
+    size = (4 << 20) + 1  # more than one piece
+    (folder / "file").write(io.BytesIO(b"x" * size).read)
+    (folder / "below" / "other").write(io.BytesIO(b"y").read)
+    names = folder.names()
+    assert names.keys() == {"file", "below"}
+    assert abs(names["file"] - time.time()) < 600
+    assert names["below"] == 0.0
+    assert (folder / "file").read_bytes() == b"x" * size
+    for _ in range(2):  # also what is not there
+        (folder / "file").unlink()
+        assert folder.names() == {"below": 0.0}
+    for _ in range(2):
+        folder.remove()
+        assert folder.names() == {}
 
 
 def test_old_files_are_deleted(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,9 +44,11 @@ TESTS = (
     "tests/unit/**/test_*.py",
     "tests/simulation/test_schedules.py",
     "tests/integration/test_cluster.py",
+    "tests/integration/test_object_store.py",
+    "tests/integration/test_restore.py",
     "tests/integration/test_zookeeper*.py",
 )
-"""Without those that need more than a ZooKeeper, which is there in a second or two."""
+"""Without those that need more than a ZooKeeper, which is there in a second or two, or moto's server in the process."""
 HELPERS = ("tests/*.py", "tests/unit/**/*.py", "tests/simulation/*.py", "tests/integration/conftest.py")
 TOO_LONG = "tests/simulation/test_schedules.py::test_what_must_hold_holds_in_random_schedules"
 OPTIONS = (
@@ -76,6 +78,11 @@ class Test:
     @property
     def file(self) -> str:
         return self.name.partition("::")[0]
+
+    @functools.cached_property
+    def paths(self) -> frozenset[str]:
+        """The sources of which it executes something."""
+        return frozenset(path for path, _ in self.lines)
 
 
 class Tracer:
@@ -273,7 +280,7 @@ class Interpreter:
                 done(mutant, "survived", version)
                 continue
             jobs = replaced if mutant.is_replaceable else imported
-            jobs.append(_Job(mutant, version, _quickest(tests)))
+            jobs.append(_Job(mutant, version, _quickest(tests, mutant.path)))
 
         def ended(job: _Job, code: int) -> None:
             if code == FAILED:
@@ -297,7 +304,7 @@ class Interpreter:
         first, last = mutant.statement
         if not first:
             folder = f"{Path(mutant.path).parent}/"
-            return [test for test in self._tests if any(path.startswith(folder) for path, _ in test.lines)]
+            return [test for test in self._tests if any(path.startswith(folder) for path in test.paths)]
         found = {
             test.name: test for line in range(first, last + 1) for test in self._tests_at.get((mutant.path, line), ())
         }
@@ -316,11 +323,11 @@ class Interpreter:
             assert _module(path) not in sys.modules or not python_mutants(path), f"a compiled module imports {path}"
 
 
-def _quickest(tests: Sequence[Test]) -> list[Test]:
-    """Return the quickest tests, for as long as there is time."""
+def _quickest(tests: Sequence[Test], path: str) -> list[Test]:
+    """Return the quickest tests, for as long as there is time; first those that execute something of a file."""
     found: list[Test] = []
     left = BUDGET
-    for test in sorted(tests, key=lambda it: it.seconds):
+    for test in sorted(tests, key=lambda it: (path not in it.paths, it.seconds)):
         if left < 0:
             break
         found.append(test)

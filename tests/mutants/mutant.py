@@ -249,8 +249,8 @@ class _Finder(ast.NodeVisitor):
     visit_Raise = visit_Assert = visit_JoinedStr = visit_Import = visit_ImportFrom = _pass  # noqa: N815  as `ast` names them
 
     def visit_keyword(self, node: ast.keyword) -> None:
-        """Leave the strictness of `zip` alone, which asserts something."""
-        if node.arg != "strict":
+        """Leave alone what only asserts something: the strictness of `zip`, and that nothing changes a model."""
+        if node.arg not in ("strict", "frozen"):
             self.visit(node.value)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
@@ -311,6 +311,8 @@ class _Finder(ast.NodeVisitor):
         self._replace(node, "break")
 
     def visit_If(self, node: ast.If | ast.While | ast.IfExp) -> None:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return  # no test can notice what only a checker of types imports
         self._negate(node.test)
         self.generic_visit(node)
 

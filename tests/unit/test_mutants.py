@@ -51,6 +51,15 @@ def test_what_is_only_said_is_left_alone(tmp_path: Path) -> None:
     assert python_mutants(path) == []
 
 
+def test_what_only_a_type_checker_reads_or_a_model_asserts_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "typed.py"
+    path.write_text(
+        "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from collections.abc import Mapping\n\n\n"
+        'class Row(Model):\n    config = Config(frozen=True, extra="forbid")\n'
+    )
+    assert python_mutants(path) == []
+
+
 def test_what_was_tried_is_tried_again_only_if_its_own_function_has_changed(tmp_path: Path) -> None:
     path = tmp_path / "changed.py"
 

@@ -63,6 +63,11 @@ def at(offset: int, server_id: str = "1") -> Cursor:
     return replace(CURSOR, offset=offset, position=Position(server_id, "binlog.000003", 1_700_000_000, offset, 0))
 
 
+def canals(offset: int, files: str = "binlog") -> Cursor:
+    """A cursor that Canal wrote."""
+    return Cursor(f"{files}.000003", offset, 1_700_000_000_000, 1)
+
+
 def test_a_backup_is_read_as_it_was_written_and_is_private() -> None:
     clients = {1001: CLIENT, 1002: OTHER}
     backup = Backup(NAME, 8, 4711, "10.0.0.2:11111", True, "a name", SOURCE, CURSOR)
@@ -146,6 +151,10 @@ class TestNoticing:
         (at(100), None, False),
         (None, at(1), True),
         (None, None, False),
+        (canals(100), canals(99), False),
+        (canals(100), canals(100), False),
+        (canals(100), canals(101), True),
+        (canals(100), canals(99, "mysql"), True),
     ],
 )
 def test_what_may_be_newer_in_zookeeper_is_known(
@@ -153,6 +162,25 @@ def test_what_may_be_newer_in_zookeeper_is_known(
 ) -> None:
     candidate = Candidate(StoredClient(1001, "", saved), StoredClient(1001, "", present))
     assert candidate.may_be_newer == may_be_newer
+
+
+def test_a_client_is_known_by_what_was_saved_or_by_what_zookeeper_has() -> None:
+    saved, present, both = Candidate(CLIENT, None), Candidate(None, CLIENT), Candidate(CLIENT, replace(CLIENT))
+    assert [it.client_id for it in (saved, present, both)] == [1001] * 3
+    assert [it.is_same for it in (saved, present, both)] == [False, False, True]
+
+
+async def test_the_greatest_epoch_in_which_this_server_has_stored_is_saved() -> None:
+    backups = Backups("127.0.0.1:1", configure)
+    await backups.compare(NAME, 7, 100, "")
+    backups.loaded(NAME, NAME, 7, [CLIENT], {})
+    backups.stored(NAME, NAME, Changes({1002: OTHER}), 9)
+    saving = asyncio.create_task(backups.run())
+    backups.stop()
+    await saving
+    found = read_all(Path(), NAME)
+    assert (found.epoch, found.saved[NAME].epoch) == (9, 9)
+    assert found.saved[NAME].clients == {1001: CLIENT, 1002: OTHER}
 
 
 async def kept(zookeeper: ZooKeeper) -> int:

@@ -183,6 +183,42 @@ async def test_the_greatest_epoch_in_which_this_server_has_stored_is_saved() -> 
     assert found.saved[NAME].clients == {1001: CLIENT, 1002: OTHER}
 
 
+async def test_the_last_owner_that_was_seen_in_an_epoch_is_saved() -> None:
+    backups = Backups("127.0.0.1:1", configure)
+    for zxid, owner in ((100, "10.0.0.1:1"), (101, "10.0.0.2:1"), (102, "")):
+        assert await backups.compare(NAME, 7, zxid, owner) == ""
+    saving = asyncio.create_task(backups.run())
+    backups.stop()
+    await saving
+    found = read_all(Path(), NAME)
+    assert (found.owner, found.zxid) == ("10.0.0.2:1", 102)
+
+
+async def test_what_becomes_known_later_is_saved_as_well(caplog: pytest.LogCaptureFixture) -> None:
+    backups = Backups("127.0.0.1:1", configure)
+    await backups.compare(NAME, 7, 100, "")
+    saving = asyncio.create_task(backups.run())
+    await soon(lambda: read_all(Path(), NAME).zxid == 100)
+    backups.group = "a name"
+    await soon(lambda: read_all(Path(), NAME).group == "a name")
+    backups.left(120)
+    await soon(lambda: read_all(Path(), NAME).zxid == 120)
+    backups.left(110)
+    assert await backups.compare(NAME, 7, 115, ""), "120 was seen before"
+    await soon(lambda: read_all(Path(), NAME).lost)
+    backups.left(500)
+    await backups.compare(NAME, 8, 130, "")
+    await soon(lambda: not read_all(Path(), NAME).lost)
+    assert caplog.messages == [], "500 was of what is lost"
+    backups.loaded(NAME, VIEW, 8, [CLIENT], {})
+    await soon(lambda: VIEW in read_all(Path(), NAME).saved)
+    backups.stored(NAME, VIEW, Changes({1001: None}, {1001: [LEFT], 1002: []}), None)
+    await soon(lambda: read_all(Path(), NAME).saved[VIEW].clients == {})
+    assert {it: list(moves) for it, moves in read_all(Path(), NAME).saved[VIEW].moves.items()} == {1001: [LEFT]}
+    backups.stop()
+    await saving
+
+
 async def kept(zookeeper: ZooKeeper) -> int:
     """Let a server have the destination, and a view of it, and store clients; return the epoch."""
     host = KeepingHost()

@@ -210,8 +210,9 @@ async def test_what_becomes_known_later_is_saved_as_well(caplog: pytest.LogCaptu
     await backups.compare(NAME, 8, 130, "")
     await soon(lambda: not read_all(Path(), NAME).lost)
     assert caplog.messages == [], "500 was of what is lost"
-    backups.loaded(NAME, VIEW, 8, [CLIENT], {})
+    backups.loaded(NAME, VIEW, 9, [CLIENT], {})
     await soon(lambda: VIEW in read_all(Path(), NAME).saved)
+    assert read_all(Path(), NAME).epoch == 9
     backups.stored(NAME, VIEW, Changes({1001: None}, {1001: [LEFT], 1002: []}), None)
     await soon(lambda: read_all(Path(), NAME).saved[VIEW].clients == {})
     assert {it: list(moves) for it, moves in read_all(Path(), NAME).saved[VIEW].moves.items()} == {1001: [LEFT]}

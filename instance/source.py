@@ -187,6 +187,21 @@ class Grouped(Protocol):
         Without it no member joins: what reads again where a client is reads the members that the client's place has.
         """
 
+    def halt(self, member: str) -> None:
+        """Read a member no longer, until `go_on`; what it has brought and is not put yet is dropped. Returns at once.
+
+        The others are read on, and wait for it as for one that does not answer.
+        """
+
+    def is_halted(self, member: str) -> bool:
+        """Whether nothing more of a member is put."""
+
+    def go_on(self, member: str) -> None:
+        """Read a member on where it was halted."""
+
+    def probe_member(self, member: str) -> None:
+        """Run the health check of a member, see `Parser.probe`. Raises SourceError."""
+
     def reconfigure(self, config: InstanceConfig) -> None:
         """Go on with another configuration, for which `InstanceConfig.goes_on_with` holds; any thread may ask.
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from ..instance.pump.nodes import State
+from ..instance.status import SourceStatus
 from ..store.status import ClientStatus
 from .embedded.destinations import DestinationStatus
 from .lag import holders
@@ -126,21 +127,36 @@ def _source_lag(status: DestinationStatus) -> Told:
         yield "", f"the parser reads changes of {duration(behind)} ago"
 
 
+def _sources(status: DestinationStatus) -> Iterator[tuple[str, str, SourceStatus]]:
+    """Give the sources that have several servers, or a health check: each after its subject, and what switches it."""
+    switch = f"sluice source switch {status.destination}"
+    if status.source is not None:
+        yield "", switch, status.source
+    for name, it in status.member_sources.items():
+        yield f"member {name}", f"{switch} --member {name}", it
+
+
 def _source_down(status: DestinationStatus) -> Told:
-    source = status.source
-    if status.state == "running" and source is not None and source.failures > 1:
-        yield "", f"{source.address} does not answer, {source.failures} times in a row: {source.failure}"
+    for subject, _, source in _sources(status):
+        if status.state == "running" and source.failures > 1:
+            yield subject, f"{source.address} does not answer, {source.failures} times in a row: {source.failure}"
 
 
 def _source_unlisted(status: DestinationStatus) -> Told:
-    source = status.source
-    if status.state == "running" and source is not None and source.unlisted:
-        again = f"sluice source switch {status.destination}"
+    for subject, again, source in _sources(status):
+        if not (status.state == "running" and source.unlisted):
+            continue
         yield (
-            "",
+            subject,
             f"{source.unlisted} was chosen, but the configuration here does not name it: {source.address} is read",
             f"Name the sources by the same addresses on every server, or choose again: {again}",
         )
+
+
+def _switch_refused(status: DestinationStatus) -> Told:
+    for name, it in status.member_sources.items():
+        if it.refusal:
+            yield f"member {name}", f"the switch to another server is refused: {it.refusal}"
 
 
 def _history_away(status: DestinationStatus) -> Told:
@@ -335,6 +351,13 @@ TABLE = (
         "The configuration does not name the source that was chosen, so another one is read",
         "Name the sources by the same addresses on every server, or choose again: sluice source switch",
         _source_unlisted,
+    ),
+    Condition(
+        "switch-refused",
+        _ERROR,
+        "A member of a group was not switched to its other server; a switch that succeeds clears it",
+        "Do what the error says, then sluice source switch with --member",
+        _switch_refused,
     ),
     Condition(
         "source-lag",

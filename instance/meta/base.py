@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol, Self
 
 from ...protocol.errors import ConfigError
 from ...store.cursor import Changes, Cursor, StoredClient
@@ -14,20 +14,33 @@ _YEAR_2025 = 1_735_689_600
 
 @dataclass(frozen=True, slots=True)
 class InUse:
-    """Which of several servers with the same data is read."""
+    """Which of several servers with the same data is read; of a group, which ones of its members' servers."""
 
-    address: str
-    """``host:port``"""
+    address: str = ""
+    """``host:port``; empty for a group."""
     accepted: str = ""
     """Transactions that it may lack although they were delivered: `sluice.protocol.gtid.Transactions` as text."""
     since: str = ""
     """The position up to which the one before was read; empty if that is unknown."""
+    members: Mapping[str, Self] = field(default_factory=dict, hash=False)
+    """Of a group: those of its members for which one was chosen."""
 
     @property
     def host_and_port(self) -> tuple[str, int]:
-        """The address in its parts."""
+        """The address in its parts, as Canal needs it in each cursor; that of a group is empty."""
+        if not self.address:
+            return "", 0
         host, _, port = self.address.rpartition(":")
         return host.strip("[]"), int(port)
+
+    def of(self, member: str) -> Self | None:
+        """Return what was chosen of a member; of a single source, which a member was, it is this."""
+        return self if self.address else self.members.get(member)
+
+    def with_member(self, member: str, chosen: Self, was: str = "") -> Self:
+        """Return it with what was chosen of a member; ``was``: see `sluice.instance.config.InstanceConfig.was`."""
+        before = {was: self} if self.address and was else self.members
+        return replace(self, address="", accepted="", since="", members={**before, member: chosen})
 
 
 class HeldError(ConfigError):

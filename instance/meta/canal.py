@@ -131,19 +131,30 @@ def read_protection(ours: dict[str, str]) -> bool:
 
 
 def source_keys(source: InUse | None) -> dict[str, Any]:
-    """Return our key that says which of several servers is read."""
-    if source is None:
-        return {}
+    """Return our key that says which of several servers is read; of a group with those of its members."""
+    return {} if source is None else {"source": _source_data(source)}
+
+
+def _source_data(source: InUse) -> dict[str, Any]:
+    if source.members:
+        return {"members": {name: _source_data(it) for name, it in source.members.items()}}
     since = {"since": source.since} if source.since else {}
-    return {"source": {"accepted": source.accepted, "address": source.address, **since}}
+    return {"accepted": source.accepted, "address": source.address, **since}
 
 
 def read_source(ours: dict[str, Any]) -> InUse | None:
     """Read which of several servers is read. Raises one of `MALFORMED` if that is something else."""
     if "source" not in ours:
         return None
-    since = str(ours["source"].get("since", ""))
-    found = InUse(str(ours["source"]["address"]), str(ours["source"]["accepted"]), since and str(Position.parse(since)))
+    data = ours["source"]
+    if "members" in data:
+        return InUse(members={str(name): _read_source(it) for name, it in data["members"].items()})
+    return _read_source(data)
+
+
+def _read_source(data: dict[str, Any]) -> InUse:
+    since = str(data.get("since", ""))
+    found = InUse(str(data["address"]), str(data["accepted"]), since and str(Position.parse(since)))
     if not 0 < found.host_and_port[1] < 1 << 16:
         raise ValueError(f"not the address of a source: {found.address!r}")
     return found

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NoReturn
 
-from ...protocol.cut import Before, parse_place, places_in
-from ...protocol.errors import DestinationStoppedError, NotStoredError, PurgedError, SluiceError
+from ...protocol.cut import ONE, Before, parse_place, places_in
+from ...protocol.errors import BadParameterError, DestinationStoppedError, NotStoredError, PurgedError, SluiceError
 from ...protocol.gtid import GtidSet
 from ...protocol.position import Position
 from ...store.admission import Defaults
@@ -24,12 +24,14 @@ from ...store.moves import Gate
 from ...store.ring import Ring
 from ..conditions.judging import Judging
 from ..config import InstanceConfig
-from ..meta.base import HeldError, MetaStore
+from ..meta.base import HeldError, InUse, MetaStore
 from ..quarantine import keep_late, path_of, remove
 from ..source import Grouped, Parser, ParserFactory
 from ..status import SourceStatus
 from .catchup import CatchUp
+from .given import Given
 from .log import LogWriter, open_log
+from .member import MemberSource
 from .serving import compile_where
 from .switch import SourceSwitch
 from .view import Main, View
@@ -65,8 +67,12 @@ class Instance(Main):
         """The members that were removed before the stream began, or whose ends are written down."""
         self._stopped_views: dict[str, Mapping[int, Cursor]] = {}
         """The protected clients of each view that is stopped."""
+        self.name, self.member = config.destination, ONE
+        self.turns = asyncio.Lock()
+        """Of its sources: one is switched at a time."""
         self._make_ring(0)
-        self._switch = SourceSwitch(self, self._meta)
+        self._switches: dict[str, SourceSwitch] = {}
+        """Of its single source, or of the members of a group, by their names."""
 
     def _make_ring(self, epoch: int) -> None:
         """Make an empty ring, and cursors in it."""
@@ -155,7 +161,9 @@ class Instance(Main):
             one.serve(parser)
             one.pass_removed_before(self._removed)
         self._periodic.append(asyncio.create_task(self._look_each_second(), name=f"look {self.config.destination}"))
-        self._switch.attend(parser)
+        parser.start()
+        for name in self.config.sources():
+            self.switch_of(name).attend(parser)
 
     def _prepare(self, epoch: int, log: Log | None) -> Parser:
         """Make a new ring and new cursors, and the parser that will fill the ring."""
@@ -212,8 +220,8 @@ class Instance(Main):
 
         def on_state(state: str, error: str) -> None:
             if state == "error":
-                if self._switch.refusal:
-                    error = f"{error}; the switch to another source was refused: {self._switch.refusal}"
+                refused = [f"; the switch to another source was refused: {it}" for it in self._refusals]
+                error = "".join([error, *refused])
                 loop.call_soon_threadsafe(in_loop, cursors.snapshots.end_windows)
             loop.call_soon_threadsafe(in_loop, self._tell_reading, state, error)
 
@@ -242,11 +250,17 @@ class Instance(Main):
         parser = self._parser
         if parser is None or self.config != self.configured or not self.config.goes_on_with(config):
             return False
+        if self.turns.locked():  # a member is switched, and could be removed meanwhile
+            return False
         assert isinstance(parser, Grouped)
         parser.reconfigure(config)
+        for name in self.config.sources():
+            self.switch_of(name).leave()
         self.configured = self.config = self.catch_up.config = config
         if self._log_writer is not None:
             self._log_writer.reconfigure(config)
+        for name in config.sources():
+            self.switch_of(name).attend(parser)
         return True
 
     def _tell_reading(self, state: str, error: str) -> None:
@@ -323,7 +337,7 @@ class Instance(Main):
     async def stop(self) -> None:
         """Store the cursors, end the parser, wake all waiters."""
         self.held = None
-        await self._switch.end()
+        await self._end_switches()
         parser = self._parser
         if parser is None:
             if self.state == "standby":
@@ -376,7 +390,9 @@ class Instance(Main):
         serving = (self, *self._open_views)
         for one in serving:
             one.leave("starting" if goes_on else "stopped")
-        self._switch.leave(parser)
+        for switch in self._switches.values():
+            switch.leave()
+        parser.stop()
         if self._log_writer is not None:
             self._log_writer.stop()
         self.ring.close()
@@ -404,7 +420,7 @@ class Instance(Main):
         that were given come again with the next try.
         """
         await asyncio.to_thread(keep_late, self._quarantine, rows)
-        await self._switch.end()  # last: from here on no other one can begin before nothing is read
+        await self._end_switches()  # last: from here on no other one can begin before nothing is read
         parser, earlier = self.running_parser(), self.cursors
         # No client can pass a place from here on: none is served before its cursor is loaded again.
         clients, give = earlier.clients, earlier.snapshots.give_late
@@ -429,7 +445,7 @@ class Instance(Main):
 
         Raises SluiceError; when it cannot begin, it is stopped.
         """
-        await self._switch.end()
+        await self._end_switches()
         await self.begin_anew(self.running_parser())
 
     async def begin_anew(self, parser: Parser, prepare: Callable[[], None] = lambda: None) -> None:
@@ -464,23 +480,81 @@ class Instance(Main):
 
     @property
     def source_status(self) -> SourceStatus | None:
-        """Which of several servers is read; None if there is only one, and no health check."""
-        return self._switch.status
+        """Which of several servers is read; None if there is only one, and no health check, and of a group."""
+        return self.switch_of(ONE).status
 
-    async def switch_source(self, address: str = "", *, accept: bool = False) -> None:
+    @property
+    def member_sources(self) -> dict[str, SourceStatus]:
+        """See `Serving.member_sources`."""
+        found = {name: self.switch_of(name).status for name in self.config.sources() if name != ONE}
+        return {name: status for name, status in found.items() if status is not None}
+
+    def switch_of(self, member: str) -> SourceSwitch:
+        """Return what switches a member between its servers, or the single source."""
+        if member not in self._switches:
+            self._switches[member] = SourceSwitch(self if member == ONE else MemberSource(self, member))
+        return self._switches[member]
+
+    @property
+    def _refusals(self) -> list[str]:
+        """Why the last switches of its sources were refused."""
+        return [it.refusal for it in self._switches.values() if it.refusal]
+
+    async def _end_switches(self) -> None:
+        """Wait until no switch is under way; see `SourceSwitch.end`."""
+        await asyncio.gather(*(it.end() for it in self._switches.values()))
+
+    async def switch_source(self, address: str = "", *, member: str = ONE, accept: bool = False) -> None:
         """Read another server with the same data, if it is proven that it goes on where the stream is.
 
-        Without an address the other one of two. With ``accept`` also if it lacks transactions that were delivered.
-        Otherwise what was read before is read on, unless that was over. Raises:
+        In a group that is a server of a member. Without an address it is the other one of two. With ``accept``
+        also if it lacks transactions that were delivered. Otherwise what was read before is read on, unless that was
+        over. Raises:
             ConfigError: there is no other server.
-            BadParameterError: the address is none of them.
+            BadParameterError: the address is none of them, or the member is none of the group.
             LostTransactionsError: it lacks transactions that were delivered.
             SwitchRefusedError: it cannot be known where the stream goes on, or it has purged what comes next.
             SourceError: it does not answer.
             NotStoredError, FencedError: it cannot be stored which one is read.
         """
         self.check_running()
-        await self._switch.make(address, accept=accept)
+        names = self.config.sources()
+        if member not in names:
+            choice = ", ".join(names)
+            what = (
+                f"name one of the members, {choice}" if self.config.is_merged else "it has one source, and no members"
+            )
+            raise BadParameterError(f"destination {self.name}: {what}", "member")
+        await self.switch_of(member).make(address, accept=accept)
+
+    @property
+    def epoch(self) -> int:
+        """See `sluice.instance.serving.switch.Destination.epoch`."""
+        return self.cursors.counters.epoch
+
+    @property
+    def given(self) -> Given:
+        """See `sluice.instance.serving.switch.Destination.given`."""
+        return Given(self.cursors)
+
+    @property
+    def chosen(self) -> InUse | None:
+        """Which of several servers were chosen; None if none ever was."""
+        return self._meta.source
+
+    async def choose(self, chosen: InUse) -> None:
+        """Store which of several servers are read, durably. Raises as `MetaStore.keep_source`."""
+        await self._meta.keep_source(chosen, self.epoch)
+
+    def make_prover(self, config: InstanceConfig) -> Parser:
+        """See `sluice.instance.serving.switch.Destination.make_prover`."""
+        return self._make_parser(
+            config, self.ring, start=None, on_begin=_ignore, on_state=_ignore, epoch=self.cursors.life
+        )
+
+    def probe(self, parser: Parser) -> None:
+        """See `sluice.instance.serving.switch.Destination.probe`."""
+        parser.probe()
 
     def reads(self, parser: Parser) -> bool:
         """Whether a parser is the one that fills the ring."""
@@ -488,7 +562,8 @@ class Instance(Main):
 
     async def stop_reading(self, parser: Parser) -> None:
         """Let a parser end, and ask its source for nothing, until `read_on`."""
-        self._switch.leave(parser)
+        self.switch_of(ONE).leave()
+        parser.stop()
         await self._let_rest()
         await asyncio.to_thread(parser.join, CLOSING)
 
@@ -535,8 +610,17 @@ class Instance(Main):
         for one in (self, *self._open_views):
             one.catch_up = self.catch_up
             one.follow(following)
-        self._switch.attend(following)
+        following.start()
+        self.switch_of(ONE).attend(following)
         self._tend()
+
+    async def read_member_on(self, parser: Parser, member: str, config: InstanceConfig) -> None:
+        """Read another server of a member: the stream begins again where the clients are, as after a restart.
+
+        ``parser`` has read before.
+        """
+        self.config = self.config.with_sources({**self.config.sources(), member: config})
+        await self._begin_anew(parser)
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
@@ -643,11 +727,15 @@ class Instance(Main):
             if not self.ring.waiting or self.ring.first != self._moved[0]:
                 self._moved = (self.ring.first, time.monotonic())
             if self._parser is not None:
-                self._attempt(self._switch.follow, self._parser)
+                self._attempt(self.switch_of(ONE).follow, self._parser)
             if any(it.clients.ids for it in self.cursors.with_views) or self.catch_up.count:
                 for one in (self, *self._open_views):
                     self._attempt(one.expire)
                 self._tend(every=True)
+
+
+def _ignore(*_: object) -> None:
+    """Be told of a parser that never reads."""
 
 
 def _cause(failure: SluiceError) -> str:

@@ -53,7 +53,7 @@ def open_log(config: InstanceConfig, source: InUse | None = None) -> Log:
 
     Raises ConfigError when it cannot be used.
     """
-    until = Position.parse(source.since) if source is not None and source.since else None
+    until = None if source is None else _left_at(source)
     limits = Limits(config.store_max_bytes, config.store_max_age * 3600.0, config.store_min_free)
     folder = config.log_folder
     try:
@@ -67,6 +67,14 @@ def open_log(config: InstanceConfig, source: InUse | None = None) -> Log:
     except (OSError, LogError) as error:
         raise ConfigError(f"the log in {folder} (sluice.instance.store.dir) cannot be used: {error}") from error
     return log
+
+
+def _left_at(source: InUse) -> Position | None:
+    """Return up to where the servers were read that were read before; of a group a cut of the members with another."""
+    if source.members:
+        places = {name: Position.parse(it.since) for name, it in source.members.items() if it.since}
+        return Cut(places) if places else None
+    return Position.parse(source.since) if source.since else None
 
 
 def _check_kind(log: Log, config: InstanceConfig) -> None:

@@ -180,6 +180,11 @@ class Serving(ABC):
     def source_status(self) -> SourceStatus | None:
         """Which of several servers is read; None if there is only one, and no health check."""
 
+    @property
+    @abstractmethod
+    def member_sources(self) -> Mapping[str, SourceStatus]:
+        """The same of the members of a group, by their names: of those that have several, or a health check."""
+
     # --- serving ------------------------------------------------------------------------------------------------------
 
     def serve(self, parser: Parser) -> None:

@@ -1,6 +1,7 @@
 """Which of several servers with the same data a destination reads: its health check, and the switch to another one."""
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
@@ -17,14 +18,14 @@ from ...protocol.errors import (
     SourceMovedError,
     SwitchRefusedError,
 )
-from ...protocol.gtid import Transactions, parse_gtids
+from ...protocol.gtid import Transactions
 from ...store.cursor import Cursor
-from ...store.cursors import Cursors
 from ..config import InstanceConfig
-from ..meta.base import InUse, MetaStore
+from ..meta.base import InUse
 from ..source import Parser, Proof
 from ..status import SourceStatus
 from .detection import Detection
+from .given import Given
 
 logger = logging.getLogger(__name__)
 
@@ -35,11 +36,36 @@ CLOSING: Final = 3.0
 
 
 class Destination(Protocol):
-    """A destination, as far as it reads. All methods belong to the event loop."""
+    """A destination as far as it reads one source: its only one, or a member of a group, which is read beside others.
 
-    config: InstanceConfig
-    """How it is read now."""
-    cursors: Cursors
+    All methods belong to the event loop.
+    """
+
+    name: str
+    """Of the destination."""
+    member: str
+    """The name of the source; empty for the only one."""
+    turns: asyncio.Lock
+    """Of the destination: one of its sources is switched at a time."""
+
+    @property
+    def config(self) -> InstanceConfig:
+        """How the source is read now."""
+
+    @property
+    def epoch(self) -> int:
+        """As of which it is stored which server is read."""
+
+    @property
+    def given(self) -> Given:
+        """What was read of the source and given to clients."""
+
+    @property
+    def chosen(self) -> InUse | None:
+        """Which server was chosen last; None if none ever was."""
+
+    async def choose(self, chosen: InUse) -> None:
+        """Store which server is read, durably. Raises as `sluice.instance.meta.base.MetaStore.keep_source`."""
 
     def running_parser(self) -> Parser:
         """Return what fills the ring. Raises DestinationStoppedError, FencedError."""
@@ -47,11 +73,14 @@ class Destination(Protocol):
     def reads(self, parser: Parser) -> bool:
         """Whether a parser is the one that fills the ring."""
 
-    def make_feeder(self, config: InstanceConfig, places: Sequence[Cursor | None], epoch: int) -> Parser:
-        """Make a parser that fills the ring from the first of these places on that the source has."""
+    def make_prover(self, config: InstanceConfig) -> Parser:
+        """Make a parser that proves where it could go on, and never reads."""
+
+    def probe(self, parser: Parser) -> None:
+        """Run the health check of the source; by one thread. Raises SourceError."""
 
     async def stop_reading(self, parser: Parser) -> None:
-        """Let a parser end, and ask its source for nothing, until `read_on`."""
+        """Read the source no longer, and ask it for nothing, until `read_on`."""
 
     def goes_on_in_ring(self, *, is_another: bool) -> bool:
         """Whether the ring can be filled on, by the same source or by another one."""
@@ -92,14 +121,14 @@ _Prove = Callable[[Cursor], Awaitable[tuple[Cursor, Proof]]]
 class SourceSwitch:
     """Between the servers that a destination can read. All methods belong to the event loop."""
 
-    def __init__(
-        self, destination: Destination, meta: MetaStore, make_detection: Callable[..., Detection] = Detection
-    ) -> None:
-        """``meta`` stores which server is read; ``make_detection`` makes what asks it, as `Detection` is called."""
+    def __init__(self, destination: Destination, make_detection: Callable[..., Detection] = Detection) -> None:
+        """``make_detection`` makes what asks the server that is read, as `Detection` is called."""
         self._make_detection = make_detection
         self._destination = destination
-        self._meta = meta
-        self._where = {"destination": destination.config.destination}
+        member = destination.member
+        self._about = f"member {member}: " if member else ""
+        self._command = f"sluice source switch {destination.name}{f' --member {member}' if member else ''}"
+        self._where = {"destination": destination.name}
         self._status = SourceStatus("")  # of it: what has become of switches
         self._task: asyncio.Task[None] | None = None
         self._prover: Parser | None = None
@@ -115,7 +144,7 @@ class SourceSwitch:
         if not config.others and config.probing is None:
             return None
         found = replace(self._status, address=config.in_use or config.place, others=tuple(config.others))
-        in_use = self._meta.source
+        in_use = self._destination.chosen
         if in_use is not None:
             unlisted = in_use.address if in_use.address not in (found.address, *found.others) else ""
             accepted = tuple(it for it in in_use.accepted.split(",") if it)
@@ -130,32 +159,31 @@ class SourceSwitch:
         return self._status.refusal
 
     def attend(self, parser: Parser) -> None:
-        """Let a parser read, and begin the health check of its source."""
+        """Begin the health check of the source that a parser reads from here on."""
         self._is_halted = False
-        parser.start()
         if (probing := self._destination.config.probing) is not None:
-            self._detection = self._make_detection(
-                self._where["destination"], probing, parser.probe, self._down_from(parser)
-            )
+            probe = functools.partial(self._destination.probe, parser)
+            self._detection = self._make_detection(self._where["destination"], probing, probe, self._down_from(parser))
 
-    def leave(self, parser: Parser) -> None:
-        """Tell a parser to end, and end the health check of its source."""
+    def leave(self) -> None:
+        """End the health check of the source, which is read no longer."""
         if self._detection is not None:
             self._detection.stop()
             self._detection = None
-        parser.stop()
 
     async def make(self, address: str, *, accept: bool) -> None:
         """See `sluice.instance.serving.instance.Instance.switch_source`."""
         config = self._destination.config
         if not config.others:
             raise NotConfiguredError(
-                f"destination {config.destination} has no other source: set canal.instance.standby.address"
+                f"{self._about}destination {self._destination.name} has no other source: set"
+                " canal.instance.standby.address"
             )
         wanted = address or config.others[0]
         if wanted not in (config.in_use, *config.others):
             choice = ", ".join((config.in_use, *config.others))
-            raise BadParameterError(f"{wanted} is not a source of destination {config.destination}: {choice}", "to")
+            what = f"{self._about}{wanted} is not a source of destination {self._destination.name}"
+            raise BadParameterError(f"{what}: {choice}", "to")
         while self._task is not None and not self._task.done():
             await asyncio.wait({self._task})
         if wanted != self._destination.config.in_use or self._is_halted:
@@ -179,7 +207,7 @@ class SourceSwitch:
 
         Where another server answers at the address, it is read on if that is proven; else the parser tries again.
         """
-        if self._task is not None and not self._task.done():
+        if self._destination.turns.locked() or (self._task is not None and not self._task.done()):
             return
         failure = parser.failure
         if isinstance(failure, SourceMovedError) and failure is not self._moved:
@@ -211,7 +239,7 @@ class SourceSwitch:
                 if not destination.is_needed:
                     await destination.begin_anew(parser)
                 return
-            place = destination.cursors.track.last_boundary()  # what is purged is found there once more, and passed
+            place = destination.given.boundary()  # what is purged is found there once more, and passed
         except SluiceError as error:
             self._cannot_follow(parser, error)
             return
@@ -255,10 +283,14 @@ class SourceSwitch:
 
     async def _run(self, wanted: str, *, accept: bool, by_itself: bool) -> None:
         """See `make`; ``by_itself``: nothing is read any more when somebody has to accept what is lost."""
+        async with self._destination.turns:
+            await self._run_alone(wanted, accept=accept, by_itself=by_itself)
+
+    async def _run_alone(self, wanted: str, *, accept: bool, by_itself: bool) -> None:
         destination = self._destination
         parser, before = destination.running_parser(), destination.config.in_use
         stays_halted = by_itself or self._is_halted
-        logger.info("switching from %s to %s", before, wanted, extra=self._where)
+        logger.info("%sswitching from %s to %s", self._about, before, wanted, extra=self._where)
         self._status = replace(self._status, switching=wanted)
         await destination.stop_reading(parser)
         try:
@@ -276,12 +308,13 @@ class SourceSwitch:
                 self._is_halted = True
                 destination.tell("error", str(error))
             else:
-                place = destination.cursors.track.last_boundary()
+                place = None if destination.member else destination.given.boundary()
                 await destination.read_on(parser, destination.config, place, is_another=False)
             raise
         self._status, self._torn = SourceStatus(""), None
         text = f", without {lost}, as accepted" if lost else ""
-        logger.warning("reads %s from here on, no longer %s%s", wanted, before, text, extra=self._where)
+        say = "%sreads %s from here on, no longer %s%s"
+        logger.warning(say, self._about, wanted, before, text, extra=self._where)
         await destination.read_on(parser, config, place, is_another=wanted != before)
 
     async def _ask(self, config: InstanceConfig, parser: Parser) -> tuple[Cursor | None, Transactions, bool]:
@@ -291,12 +324,16 @@ class SourceSwitch:
         """
         destination = self._destination
         lost, place, is_same = Transactions(), None, True
-        prover = self._prover = destination.make_feeder(config, [None], destination.cursors.life)
+        prover = self._prover = destination.make_prover(config)
         try:
             for end, proof in await self._proofs(prover, parser):
                 lost = lost.with_(proof.lost)
                 place = place or proof.place
                 is_same = is_same and proof.place == end
+        except SluiceError as error:
+            if self._about:
+                raise type(error)(f"{self._about}{error}") from error
+            raise
         finally:
             self._prover = None
             prover.stop()
@@ -309,7 +346,7 @@ class SourceSwitch:
 
         ``parser`` has read before. With ``accept``, or ``by_itself``, clients may have to pass over changes.
         """
-        destination, before = self._destination, self._meta.source
+        destination, before = self._destination, self._destination.chosen
         accepted = before.accepted if before is not None else ""
         config = destination.config.using(InUse(wanted, accepted))
         try:
@@ -318,8 +355,8 @@ class SourceSwitch:
             raise SwitchRefusedError(str(error)) from error
         if lost and not accept:
             raise LostTransactionsError(
-                f"{wanted} does not have {len(lost)} transactions that were delivered: {shorten(lost.runs)}."
-                f" To go on without them: sluice source switch {config.destination} --to {wanted} --accept",
+                f"{self._about}{wanted} does not have {len(lost)} transactions that were delivered:"
+                f" {shorten(lost.runs)}. To go on without them: {self._command} --to {wanted} --accept",
                 tuple(lost.runs[:MOST_LISTED]),
             )
         is_another = wanted != destination.config.in_use
@@ -335,11 +372,11 @@ class SourceSwitch:
             self._check_bound(wanted)
         since = before.since if before is not None else ""
         if is_another:
-            end = destination.cursors.track.last_boundary() or destination.log_end()
+            end = destination.given.boundary() or destination.log_end()
             since = str(end.position) if config.has_log and end is not None and end.position is not None else ""
         chosen = InUse(wanted, str(Transactions.parse(accepted).with_(lost)), since)
         try:
-            await self._meta.keep_source(chosen, destination.cursors.counters.epoch)
+            await destination.choose(chosen)
         except OSError as error:
             raise NotStoredError(f"which source is read cannot be stored: {error}") from error
         return destination.config.using(chosen), place, str(lost)
@@ -350,10 +387,10 @@ class SourceSwitch:
         if found:
             config = self._destination.config
             raise SwitchRefusedError(
-                f"{len(found)} clients wait for places that only {config.in_use} knows:"
+                f"{self._about}{len(found)} clients wait for places that only {config.in_use} knows:"
                 f" {shorten(found, 'clients')}. Switch again when `sluice status` shows them as attached, or move them"
                 " (sluice seek). To switch at once, so that they miss changes or get some again, and a marker:"
-                f" sluice source switch {config.destination} --to {wanted} --accept"
+                f" {self._command} --to {wanted} --accept"
             )
 
     async def _proofs(self, prover: Parser, parser: Parser) -> list[tuple[Cursor, Proof]]:
@@ -361,13 +398,13 @@ class SourceSwitch:
 
         ``parser`` has read before. Of a transaction that clients were given in part, the rest is wanted, too.
         """
-        track = self._destination.cursors.track
-        sample, boundary = track.sample(), track.last_boundary()
+        given = self._destination.given
+        sample, boundary = given.sample(), given.boundary()
 
         async def prove(place: Cursor) -> tuple[Cursor, Proof]:
             return place, await asyncio.to_thread(prover.prove, place, sample)
 
-        self._note_torn(boundary, parser)
+        self._note_torn(given, boundary, parser)
         if boundary is not None:
             found = [await prove(boundary), *await self._proofs_ahead(prove)]
         else:
@@ -378,11 +415,8 @@ class SourceSwitch:
 
     async def _proofs_ahead(self, prove: _Prove) -> list[tuple[Cursor, Proof]]:
         """Prove the places with GTIDs of the clients that got more, in an earlier life, than the ring has."""
-        found, served = list[tuple[Cursor, Proof]](), self._destination.cursors.with_views
-        ahead = {
-            place: client_id for it in served for client_id, place in it.places.ahead().items() if place.is_portable
-        }
-        for place, client_id in ahead.items():
+        found = list[tuple[Cursor, Proof]]()
+        for place, client_id in self._destination.given.ahead().items():
             try:
                 found.append(await prove(place))
             except PurgedError:
@@ -396,12 +430,11 @@ class SourceSwitch:
 
         A client of which the server has purged what comes next does not count beside others: it is told so by itself.
         """
-        cursors, end = self._destination.cursors, self._destination.log_end()
+        end = self._destination.log_end()
         found = [await prove(end)] if end is not None and end.gtid else []
         is_log_proven, purged = bool(found), None
-        clients = [(id_, it.clients) for it in cursors.with_views for id_ in it.clients.ids]
-        for client_id, place in [(id_, it.cursor(id_)) for id_, it in clients]:
-            if place is None or (is_log_proven and cursors.track.is_logged(place)):
+        for client_id, place, is_logged in self._destination.given.places():
+            if is_log_proven and is_logged:
                 continue
             try:
                 found.append(await prove(place))
@@ -413,24 +446,20 @@ class SourceSwitch:
             raise purged
         return found
 
-    def _note_torn(self, boundary: Cursor | None, parser: Parser) -> None:
+    def _note_torn(self, given: Given, boundary: Cursor | None, parser: Parser) -> None:
         """Remember the transaction of which clients were given a part; ``boundary`` is before it.
 
         It is remembered while the stream begins again, until that has passed its place: with the whole, or without it.
         """
         if boundary is None or boundary.position is None:
             return
-        cursors, gtid, place = self._destination.cursors, parser.status.gtid_in_part, boundary.position
+        place = boundary.position
         torn = self._torn.position if self._torn is not None else None
         if torn is not None and not (place.is_comparable(torn) and place <= torn):
             self._torn = torn = None
         if torn is not None and place < torn:  # of that one, all before it is wanted, too
             return
-        if boundary.gtid and gtid and any(it.clients.has_given_beyond(place) for it in cursors.with_views):
-            source, number = gtid
-            gtids = parse_gtids(boundary.gtid)
-            gtids.add(cursors.ring.gtid_sources[source][1], number)
-            self._torn = replace(boundary, gtid=str(gtids))
+        self._torn = given.in_part(boundary, parser) or self._torn
 
 
 def shorten(runs: Sequence[str], what: str = "runs") -> str:

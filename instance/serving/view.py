@@ -124,6 +124,11 @@ class View(Serving):
         """See `Serving.source_status`: it is that of its main."""
         return self.main.source_status if self.main is not None else None
 
+    @property
+    def member_sources(self) -> Mapping[str, SourceStatus]:
+        """See `Serving.member_sources`: they are those of its main."""
+        return self.main.member_sources if self.main is not None else {}
+
     async def load_again(self) -> None:
         """Get ready to begin again with the clients as they are."""
         self._earlier = self.cursors.clients

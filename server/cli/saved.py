@@ -58,7 +58,8 @@ def as_read(server: ServerConfig, config: InstanceConfig) -> InstanceConfig:
 
     Raises what `read_saved` raises.
     """
-    return config.using(read_saved(server, config.main).source) if config.others else config
+    has_others = any(it.others for it in config.sources().values())
+    return config.using(read_saved(server, config.main).source) if has_others else config
 
 
 def require_zookeeper(config: InstanceConfig, silence: str) -> None:

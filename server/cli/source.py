@@ -23,9 +23,11 @@ def add_commands(commands: Any) -> None:
         "continues, and sluice status shows it.",
         "sluice source switch example",
         "sluice source switch example --to db2:3306 --accept",
+        "sluice source switch example --member master1",
     )
     add_destination(switch)
     switch.add_argument("--to", default="", metavar="ADDRESS", help="the server to read (default: the other one)")
+    switch.add_argument("--member", default="", metavar="NAME", help="the member, if the destination is a group")
     switch.add_argument("--accept", action="store_true", help="switch even if it lacks transactions or places")
     add_server(switch)
 
@@ -33,6 +35,8 @@ def add_commands(commands: Any) -> None:
 def switch_command(options: Any) -> int:
     """Read another server."""
     query = {"to": options.to, "accept": str(options.accept).lower()}
+    query |= {"member": options.member} if options.member else {}
     path = f"/v1/destinations/{quote(options.destination, safe='')}/source/switch"
-    show_source(out, remote_of(options).request("POST", path, query).json()["source"])
+    found = remote_of(options).request("POST", path, query).json()
+    show_source(out, found["memberSources"][options.member] if options.member else found["source"])
     return 0

@@ -137,11 +137,11 @@ def _show_parser(out: Console, source: dict[str, Any]) -> None:
         out.print(Text(f"  XA     open since {source['openXa']}: XA RECOVER at the source lists it"))
 
 
-def show_source(out: Console, source: dict[str, Any]) -> None:
+def show_source(out: Console, source: dict[str, Any], title: str = "source") -> None:
     """Print which of several servers is read, and what keeps it from being switched."""
     others = f", can switch to {', '.join(source['others'])}" if source["others"] else ""
     switching = f", switching to {source['switching']}" if source["switching"] else ""
-    out.print(Text(f"  source {source['address']}{others}{switching}"))
+    out.print(Text(f"  {title} {source['address']}{others}{switching}"))
     if source["failures"]:
         text = f"    does not answer, {source['failures']} times in a row: {source['failure']}"
         out.print(Text(text, style="red"))
@@ -187,6 +187,8 @@ def show(out: Console, destination: dict[str, Any]) -> None:
     _show_state(out, destination)
     if destination["source"] is not None:
         show_source(out, destination["source"])
+    for name, it in destination["memberSources"].items():
+        show_source(out, it, f"source of {name}")
     _show_parser(out, destination["parser"])
     full = ", full: the source is not read until clients ack" if destination["full"] else ""
     entries = counted(destination["entries"], "entry", "entries")

@@ -93,6 +93,8 @@ class DestinationStatus:
     """Those that run here."""
     source: SourceStatus | None = None
     """Which of several servers is read; None if there is only one, and no health check."""
+    member_sources: Mapping[str, SourceStatus] = field(default_factory=dict)
+    """The same of the members of a group, by their names."""
     lost_cursors: bool = False
     """ZooKeeper has lost cursors of it: no server has it until they are restored."""
     stuck: float = 0.0
@@ -107,8 +109,8 @@ class DestinationStatus:
     """Why the certificate of the server's API, as its files are now, cannot be used; the one before is served on."""
 
 
-def _address(instance: Instance) -> str:
-    status = instance.source_status
+def _address(instance: Instance, member: str) -> str:
+    status = instance.member_sources.get(member) if member else instance.source_status
     return "" if status is None else status.address
 
 
@@ -365,13 +367,17 @@ class Destinations:
                 await asyncio.wait([beginning])
                 beginning.exception()
 
-    async def switch_source(self, destination: str, address: str = "", *, accept: bool = False) -> None:
+    async def switch_source(
+        self, destination: str, address: str = "", *, member: str = "", accept: bool = False
+    ) -> None:
         """Read another server with the same data. See `Instance.switch_source`."""
         instance = self._running_main(destination)
-        before = _address(instance)
-        await instance.switch_source(address, accept=accept)
-        detail = "accepting what it lacks" if accept else ""
-        await self.audit(destination, "switch", before=before, after=_address(instance), detail=detail)
+        before = _address(instance, member)
+        await instance.switch_source(address, member=member, accept=accept)
+        details = [f"member {member}"] if member else []
+        details += ["accepting what it lacks"] if accept else []
+        after = _address(instance, member)
+        await self.audit(destination, "switch", before=before, after=after, detail=", ".join(details))
 
     async def audit(
         self,
@@ -471,6 +477,7 @@ class Destinations:
             held=self._held(main),
             outputs=self.companions.status(destination),
             source=instance.source_status,
+            member_sources=instance.member_sources,
             route=instance.config.route,
             gaps=instance.gate.open_gaps,
             refused_settings=self._unusable.get(destination, ""),

@@ -80,6 +80,9 @@ async def switch_source(
     to: Annotated[
         str, Query(max_length=300, description="Its address, as configured; without one the other of two.")
     ] = "",
+    member: Annotated[
+        str, Query(max_length=100, description="The member of a group of which another server is read.")
+    ] = "",
     accept: Annotated[
         bool, Query(description="Also if it lacks transactions or places of clients; else these are listed.")
     ] = False,
@@ -88,7 +91,7 @@ async def switch_source(
 
     The call waits until the other server, a replica, has executed what it has received.
     """
-    await context.embedded.switch_source(destination, to, accept=accept)
+    await context.embedded.switch_source(destination, to, member=member, accept=accept)
     return DestinationView.of(context.embedded.destination_status(destination))
 
 

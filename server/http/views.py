@@ -412,6 +412,9 @@ class DestinationView(View):
     source: SourceView | None = Field(
         description="Which of several servers is read; null if there is only one, and no health check."
     )
+    member_sources: dict[str, SourceView] = Field(
+        description="The same of the members of a group that have several servers, or a health check, by their names."
+    )
     time_zone: str = Field(
         description="The zone that TIMESTAMP values are written in; empty where that of the process has no name."
     )

@@ -244,7 +244,8 @@ class Log:
         """Open the log, or make an empty one. The folder has to exist.
 
         ``shows_synced``: nobody reads what a power loss could still take. ``until``: what comes after this place of the
-        last source is taken away. Raises LogError when the log cannot be used, and OSError.
+        last source, or after one of a cut's places, is taken away. Raises LogError when the log cannot be used, and
+        OSError.
         """
         self.folder = folder
         self._destination = destination
@@ -863,7 +864,7 @@ class Log:
         try:
             for block in scan(fd, file.first, file.path):
                 words = words_of(block, file.path)
-                if until is not None and words.to.is_comparable(until) and not words.to.precedes(until):
+                if until is not None and _is_beyond(words.to, until):
                     logger.warning("%s is cut: what the log has after %s was not delivered", file.path, until)
                     break
                 pending.append(words)
@@ -890,9 +891,18 @@ class Log:
 
 
 def _is_after(file: File, until: Position) -> bool:
-    """Whether a file has only what comes after a place."""
+    """Whether a file has only what comes after a place; of a group, whether a member begins in it after its place."""
     start = file.head.start
+    if start.is_merged:
+        return _is_beyond(start, until)
     return start.is_comparable(until) and until.precedes(start)
+
+
+def _is_beyond(place: Position, until: Position) -> bool:
+    """Whether a place comes after another one of the same source; of a group, of one member at least."""
+    ends = places_in(until)
+    found = ((it, ends[name]) for name, it in places_in(place).items() if name in ends)
+    return any(it.is_comparable(end) and not it.precedes(end) for it, end in found)
 
 
 def _load_file(path: Path, *, is_last: bool) -> File:

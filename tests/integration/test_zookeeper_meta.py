@@ -490,6 +490,11 @@ async def test_which_of_several_sources_is_read_is_kept_in_a_node_of_its_own(zk:
     assert later.source == InUse("db3:3308")
     cursor = json.loads((await zk.get(node(name, "1001/cursor"))).data)
     assert cursor["identity"]["sourceAddress"] == {"address": "db3", "port": 3308}
+    of_members = InUse(members={"a": InUse("db3:3308"), "b": InUse("db4:3306", since="1/bin.000001@1:4:0")})
+    await store.store(0, Changes({}), None, of_members)
+    later = clients(zk, name)
+    await later.load()
+    assert later.source == of_members
     await zk.set(node(name, "source"), b"{}")
     with pytest.raises(ConfigError, match="source in ZooKeeper does not name a source"):
         await clients(zk, name).load()

@@ -1,5 +1,6 @@
 """A server: the real machines, a ring with its cursors, and around them what a host does, on simulated networks."""
 
+import asyncio
 import contextlib
 import json
 import math
@@ -12,6 +13,7 @@ from sluice.client_sdk.calls import Reply
 from sluice.instance.config import InstanceConfig
 from sluice.instance.meta.base import InUse, MetaStore
 from sluice.instance.serving.detection import Detection
+from sluice.instance.serving.given import Given
 from sluice.instance.serving.switch import SourceSwitch
 from sluice.instance.source import Parser, Proof
 from sluice.instance.sources.mysql.config import MysqlConfig
@@ -327,13 +329,41 @@ class Switching:
     def __init__(self, server: "Server", instance: Instance) -> None:
         self.server = server
         self.instance = instance
+        self.name, self.member, self.turns = instance.config.destination, "", asyncio.Lock()
         self.config = instance.config
         self.cursors = instance.cursors
         self.problem = ""
         """Why nothing is read before an operator decides."""
         self.feed = self._feed(instance.reader)
-        self.switch = SourceSwitch(self, cast("MetaStore", instance.meta), lambda *given: Asking(server, *given))
-        server.loop.call_soon(self.switch.attend, self.feed)
+        self.switch = SourceSwitch(self, lambda *given: Asking(server, *given))
+        server.loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self.feed.start()
+        self.switch.attend(self.feed)
+
+    @property
+    def epoch(self) -> int:
+        """See `Destination.epoch`."""
+        return self.cursors.counters.epoch
+
+    @property
+    def given(self) -> Given:
+        """See `Destination.given`."""
+        return Given(self.cursors)
+
+    @property
+    def chosen(self) -> InUse | None:
+        """See `Destination.chosen`."""
+        return self.instance.meta.source
+
+    async def choose(self, chosen: InUse) -> None:
+        """See `Destination.choose`."""
+        await cast("MetaStore", self.instance.meta).keep_source(chosen, self.epoch)
+
+    def probe(self, parser: Parser) -> None:
+        """See `Destination.probe`."""
+        parser.probe()
 
     def _feed(self, reader: Reader) -> Parser:
         return cast("Parser", Feed(self.instance.source, reader))
@@ -348,9 +378,8 @@ class Switching:
         """See `Destination.reads`."""
         return parser is self.feed and not self.instance.closing
 
-    def make_feeder(self, config: InstanceConfig, places: Sequence[Cursor | None], epoch: int) -> Parser:
-        """See `Destination.make_feeder`."""
-        del places, epoch
+    def make_prover(self, config: InstanceConfig) -> Parser:
+        """See `Destination.make_prover`."""
         instance = self.instance
         if not self.goes_on_in_ring(is_another=True):
             raise SwitchRefusedError("inside a transaction the stream would begin anew, which is not simulated")
@@ -358,7 +387,8 @@ class Switching:
 
     async def stop_reading(self, parser: Parser) -> None:
         """See `Destination.stop_reading`."""
-        self.switch.leave(parser)
+        self.switch.leave()
+        parser.stop()
 
     def goes_on_in_ring(self, *, is_another: bool) -> bool:
         """See `Destination.goes_on_in_ring`; without catch-up readers not before the ring has come to all clients."""
@@ -387,7 +417,7 @@ class Switching:
             self.cursors.track.switch()
             instance.reader = Reader(instance.source, host, instance.reader.ring, index_of(place.position))
             self.feed = self._feed(instance.reader)
-        self.switch.attend(self.feed)
+        self._begin()
 
     def tell(self, state: str, error: str) -> None:
         """See `Destination.tell`."""
@@ -656,7 +686,8 @@ class Server:
 
     async def _end_switch(self, switching: Switching) -> None:
         await switching.switch.end()
-        switching.switch.leave(switching.feed)
+        switching.switch.leave()
+        switching.feed.stop()
         self.world.tell(self.world.latency(LAST_STORE), self, self._store_last, switching.instance)
 
     def _activate(self, action: Activate) -> None:

@@ -90,6 +90,9 @@ EXAMPLES = {
     "source-silent": destination(parser=ParserStatus(behind=11.0, silent=11.0)),
     "source-down": destination(source=SourceStatus("db1:3306", failures=2, failure="timed out")),
     "source-unlisted": destination(source=SourceStatus("db1:3306", ("db2:3306",), unlisted="db3:3306")),
+    "switch-refused": destination(
+        member_sources={"a": SourceStatus("db1:3306", ("db2:3306",), refusal="it is not proven")}
+    ),
     "source-lag": destination(parser=ParserStatus(behind=MOST_BEHIND + 1)),
     "history-away": destination(parser=ParserStatus(behind=0.0, history="the history of tables cannot be used")),
     "ring-held": destination(

@@ -105,6 +105,21 @@ def numbered(order: str) -> list[str]:
     return [f"{name}{order[:i].count(name)}" for i, name in enumerate(order)]
 
 
+@pytest.mark.parametrize("order", ["abcabcabcabc", "abbbcb", "abbb" + 20 * "c" + 20 * "b"])
+def test_what_was_read_of_a_member_after_another_server_was_chosen_is_taken_away(folder: Path, order: str) -> None:
+    server = Merged()
+    server.put(order)
+    with opened(folder, file_size=1500) as log:
+        begin(log, server)
+        log.append(pieces(server))
+    kept = order[: [i for i, name in enumerate(order) if name == "b"][3]]
+    elsewhere = Position("other", "bin.000001", 7, 4, 0)
+    with opened(folder, file_size=1500, until=Cut({**cut(b=3).places, "a": elsewhere})) as log:
+        assert log.end == server.cursors.position_before(len(kept) * EVENTS)
+    with opened(folder, file_size=1500, until=cut(b=3)) as log:
+        assert log.end == server.cursors.position_before(len(kept) * EVENTS)
+
+
 @given(
     st.text(MEMBERS, min_size=1, max_size=20),
     st.fixed_dictionaries({it: st.integers(0, 8) for it in MEMBERS}),

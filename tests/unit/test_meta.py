@@ -491,6 +491,26 @@ async def test_which_of_several_sources_is_read_is_kept_and_cursors_are_of_that(
         assert store.source.host_and_port == ("::1", 3306)
 
 
+async def test_which_server_of_each_member_is_read_is_kept_and_that_of_a_single_source_goes_over(
+    tmp_path: Path,
+) -> None:
+    single = InUse("db2:3307", "0-1-4-5", "1/bin.000001@1700000000:4:0")
+    chosen = single.with_member("b", InUse("db4:3306"), was="a")
+    async with opened(tmp_path) as (store, epoch, _):
+        await store.keep_source(chosen, epoch)
+    async with opened(tmp_path) as (store, epoch, _):
+        assert store.source == chosen
+        assert (chosen.of("a"), chosen.of("b"), chosen.of("c")) == (single, InUse("db4:3306"), None)
+        assert chosen.host_and_port == ("", 0)
+        await store.keep_source(chosen.with_member("b", InUse("db3:3306")), epoch)
+    async with opened(tmp_path) as (store, *_):
+        assert store.source == InUse(members={"a": single, "b": InUse("db3:3306")})
+    text = path(tmp_path).read_text()
+    path(tmp_path).write_text(text.replace("db3:3306", "db3"))
+    with pytest.raises(ConfigError, match=r"meta\.dat"):
+        await make(tmp_path).open()
+
+
 async def test_a_write_encodes_only_the_clients_that_have_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

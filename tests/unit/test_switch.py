@@ -713,7 +713,7 @@ async def test_a_client_that_the_stream_has_not_come_to_is_told_of_a_switch_that
     without_gtids(monkeypatch)
     await restart_with_one_ahead(pair, MAIN, VIEW)
     if by_itself:
-        await pair.instance._switch._begin(f"{SECOND}:1", accept=False, by_itself=True)
+        await pair.instance.switch_of("")._begin(f"{SECOND}:1", accept=False, by_itself=True)
     else:
         await pair.server.switch_source(MAIN, accept=True)
     await go_on_at_second(pair, b"two", b"three")

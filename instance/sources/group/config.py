@@ -129,9 +129,11 @@ class GroupConfig(InstanceConfig):
         return as_member(cursor, self.was)
 
     def using(self, found: InUse | None) -> Self:
-        """See `InstanceConfig.using`: of several servers, the one that was read of the member which that was."""
-        parts = {name: it.using(found) if name == self.was else it for name, it in self._parts.items()}
-        return self.with_parts(parts)
+        """See `InstanceConfig.using`, of each member; of a single source, of the member which that was."""
+        if found is None:
+            return self
+        chosen = {self.was: found} if found.address else found.members
+        return self.with_parts({name: it.using(chosen.get(name)) for name, it in self._parts.items()})
 
     @property
     def is_merged(self) -> bool:
@@ -166,14 +168,7 @@ class GroupConfig(InstanceConfig):
 
     def warnings(self) -> list[str]:
         """See `InstanceConfig.warnings`."""
-        found = [f"member {name}: {text}" for name, it in self._parts.items() for text in it.warnings()]
-        for name, it in self._parts.items():
-            if it.others:
-                found.append(
-                    f"member {name}: a group does not switch to {', '.join(it.others)}: a second server of a member has"
-                    " no effect"
-                )
-        return found
+        return [f"member {name}: {text}" for name, it in self._parts.items() for text in it.warnings()]
 
     def secrets(self) -> list[str]:
         """See `Settings.secrets`."""

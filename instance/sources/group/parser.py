@@ -98,6 +98,9 @@ class GroupParser(ParserThread):
         self._starts: dict[str, Cursor] = {}  # of the members that join: where clients have them, or as it was stored
         self._reached: Cut | None = None  # what was put, once the stream has begun
         self._is_moving = False  # something has moved from the pools, and is not put yet
+        self._halting: set[str] = set()  # the members that are to be read no longer ...
+        self._halted: dict[str, Cursor | None] = {}  # ... and those that are not, with their places ...
+        self._unbegun: frozenset[str] = frozenset()  # ... or because the stream has not begun
         self._broken: set[str] = set()  # the members of which a transaction was ended by a marker
         self._wake = threading.Event()
         self._lock = threading.Lock()  # of the merger, and of what is said of the state
@@ -283,6 +286,25 @@ class GroupParser(ParserThread):
         self._reconfigured = config
         self._wake.set()
 
+    def halt(self, member: str) -> None:
+        """See `sluice.instance.source.Grouped.halt`."""
+        self._halting.add(member)
+        self._wake.set()
+
+    def is_halted(self, member: str) -> bool:
+        """See `sluice.instance.source.Grouped.is_halted`: so it is before the stream has begun, too."""
+        return member in self._halted or member in self._unbegun or not self._thread.is_alive()
+
+    def go_on(self, member: str) -> None:
+        """See `sluice.instance.source.Grouped.go_on`."""
+        self._halting.discard(member)
+        self._wake.set()
+
+    def probe_member(self, member: str) -> None:
+        """See `sluice.instance.source.Grouped.probe_member`; one that is not open is asked when it is."""
+        if (found := self._members.get(member)) is not None:
+            found.parser.probe()
+
     def stop(self) -> None:
         """Tell the thread to end, and return at once; the members end with it."""
         super().stop()
@@ -324,6 +346,7 @@ class GroupParser(ParserThread):
     def _read_places(self) -> bool:
         """Merge; return whether it is to begin at other places. Raises SluiceError."""
         self._staging.clear()
+        self._halted.clear()
         places = self._places
         if self._reached is not None:
             places = [self._cursor(self._reached)]
@@ -451,6 +474,9 @@ class GroupParser(ParserThread):
             if self._reached is None and (self._places is not places or self._reconfigured is not None):
                 return True
             places = self._follow(merger, places)
+            self._unbegun = frozenset(self._halting) if self._reached is None else frozenset()
+            if self._unbegun:  # the stream does not begin before that is over
+                continue
             with self._lock:
                 for it in self._members.values():
                     if it.is_admitted:
@@ -471,7 +497,7 @@ class GroupParser(ParserThread):
                 if not self._put():
                     return False
                 self._wake.set()  # there may be more
-            elif (self._members or self._stop is not None) and all(it.has_left for it in self._members.values()):
+            elif self._has_ended:
                 return False
             if self._reached is not None:
                 self._admit(may_join=merger.streams is None)
@@ -481,6 +507,8 @@ class GroupParser(ParserThread):
         """Do what was asked for meanwhile; return the places where it was last asked to go on."""
         if self._reconfigured is not None:
             self._change_members(merger)
+        if self._reached is not None:
+            self._halt_members(merger)
         if self._places is places or merger.streams is not None:
             return places
         places = self._places
@@ -496,17 +524,36 @@ class GroupParser(ParserThread):
                 logger.warning("member %s: %d transactions came too late for their place in the order", name, it.late)
                 self._late[name] = it.late, time.monotonic()
 
+    @property
+    def _has_ended(self) -> bool:
+        """Whether nothing more comes of any member."""
+        if self._halted or not (self._members or self._stop is not None):
+            return False
+        return all(it.has_left for it in self._members.values())
+
     # --- members that come and go
+
+    def _halt_members(self, merger: Merger) -> None:
+        """Read the members no longer that are to be halted, and those on that are not any more."""
+        for name in [it for it in self._members if it in self._halting]:
+            place = self._place_of(name)
+            with self._lock:
+                merger.reset(name)
+            self._drop(name)
+            self._halted[name] = place
+        for name in [it for it in self._halted if it not in self._halting]:
+            self._open(merger, name, [self._halted.pop(name)])
 
     def _change_members(self, merger: Merger) -> None:
         """Go on as configured now: with other members, or with other settings of them."""
         config, self._reconfigured = self._reconfigured, None
         assert config is not None
         self._config = config
-        for name in [it for it in self._members if it not in config.parts]:
+        for name in [it for it in (*self._members, *self._halted) if it not in config.parts]:
             with self._lock:
                 merger.remove(name)
-            self._drop(name)
+            if self._halted.pop(name, None) is None:
+                self._drop(name)
             logger.info("member %s was removed: nothing more of it is delivered", name)
         for it in self._current():
             if it.config != config.parts[it.name]:

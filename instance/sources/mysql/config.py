@@ -360,6 +360,7 @@ class MysqlConfig(BinlogConfig):
 
     def using(self, found: InUse | None) -> Self:
         """See `InstanceConfig.using`: the standby becomes the master, with its own place to begin at."""
+        found = None if found is None else found.of(self.was)
         if found is None or found.address not in (self.in_use, *self.others):
             return self
         fields = [name for name in type(self).model_fields if name.startswith("standby_")]

@@ -218,3 +218,23 @@ def test_clients_that_are_behind_get_all_of_both_servers_of_a_member_once(
         sluice.wait_running()
         for client_id in (1001, 1002, 1003):
             assert take(sluice, 1, client_id) == [("pair", "4")]
+
+
+def test_without_gtids_a_member_stays_with_its_server_and_the_error_says_what_to_set(
+    sluice: Sluice, other: tuple[Server, str]
+) -> None:
+    server, table = other
+    with Pair("mysql97", "--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", gtids=False) as plain:
+        configure(sluice, plain, other)
+        with sluice:
+            sluice.wait_running()
+            sluice.client().subscribe()
+            write(plain.first, "shop.t", 1)
+            assert take(sluice, 1) == [("pair", "1")]
+            code, text = switch(sluice, "--member", "pair")
+            assert code == 2, text
+            assert "member pair: no GTIDs are known at" in text, text
+            assert "set gtid_mode = ON at both servers" in " ".join(text.split()), text
+            write(plain.first, "shop.t", 2)
+            write(server, table, 1)
+            assert sorted(take(sluice, 2)) == [("other", "1"), ("pair", "2")], "what was read before is read on"

@@ -539,12 +539,14 @@ class PlaceFinder(ABC):
     def name(self, start: Start) -> Start:
         """Return the start for a place of another server with its place here, after the same transactions.
 
-        Raises SourceError if this server does not have these up to any place.
+        Those that it may lack, as accepted, do not count. Raises SourceError if it does not have the others up to any
+        place.
         """
         is_of_other = start.cursor is not None and start.cursor.position is not None and start.position is None
         if not is_of_other or start.gtids is None:
             return start
-        return replace(self._at_gtids(start.gtids, self._files()), cursor=start.cursor)
+        known = common(start.gtids, self._executed_now())
+        return replace(self._at_gtids(known, self._files()), cursor=start.cursor, gtids=start.gtids)
 
     def _at_first_after(self, files: Sequence[str], executed: GtidSet, gtids: GtidSet) -> Start:
         """Start at the first transaction that is not in a set, if all before it are."""

@@ -153,9 +153,12 @@ class Consumer:
             self.confirmed = dict(self.acked)
         else:
             self.acked = places_of(stored.cursor.position if stored.cursor is not None else None)
-        for name, at in self.acked.items():  # a seek may not have been stored
-            self.confirmed[name] = max(self.at(self.confirmed, name), at)
         self.seen, self.claimed = dict(self.acked), {}
+
+    def allow(self, stored: Cut) -> None:
+        """Let what another server goes on with count as confirmed: a seek back may not have been stored."""
+        for name, at in places_of(stored).items():
+            self.confirmed[name] = max(self.at(self.confirmed, name), at)
 
     def _lose_marks(self) -> None:
         """Hear that what it has not confirmed is given again, unless it confirms that by its place."""
@@ -447,6 +450,7 @@ class Schedule:
                 if stored and stored.cursor and isinstance(stored.cursor.position, Cut)
                 else Cut()
             )
+            it.allow(it.durable)
         self.server = Server(self, self.stored)
 
     def _finished(self) -> bool:

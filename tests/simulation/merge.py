@@ -253,6 +253,12 @@ class Consumer:
         except BadPositionError:
             self.former = []
             return
+        except GoneError as error:  # right where the place lacks a member: nobody knows whether that began after it
+            begin = server.cursors.position_before(server.cursors.ring.first)
+            if places_of(begin).keys() <= places_of(to).keys():
+                raise self.world.violation(f"client {self.client_id} cannot confirm {to}: {error}") from error
+            self.former = []
+            return
         if is_done:
             self.world.acked_former += 1
             self.former.pop(0)

@@ -193,6 +193,14 @@ async def changing(
         await server.close()
 
 
+async def join_maria(server: EmbeddedServer, configure: Callable[..., GroupConfig]) -> GroupConfig:
+    """Let a second member join the first one, and wait until it is merged; return the configuration."""
+    configuration = configure("my", "maria")
+    await server.reload(NAME)
+    await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+    return configuration
+
+
 async def test_members_are_added_to_and_removed_from_a_group_that_is_read(
     mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
 ) -> None:
@@ -201,9 +209,7 @@ async def test_members_are_added_to_and_removed_from_a_group_that_is_read(
         mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (0, '')")  # before it joins
         mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
         batch = await server.get_without_ack(NAME, CLIENT, timeout=SECONDS)
-        configure("my", "maria")
-        await server.reload(NAME)
-        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        await join_maria(server, configure)
         mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")
         await server.ack(NAME, CLIENT, batch_id=batch.batch_id)  # it was not given up
         assert await take(server, 1) == [("maria", "2")]
@@ -227,9 +233,7 @@ async def test_a_client_that_is_behind_when_a_member_is_removed_is_told_what_it_
 ) -> None:
     servers = {"my": mysql97, "maria": mariadb118}
     async with changing(servers, tmp_path, database) as (server, tables, configure):
-        configure("my", "maria")
-        await server.reload(NAME)
-        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        await join_maria(server, configure)
         mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
         assert await take(server, 1) == [("my", "1")]
         begin = server.status(NAME, CLIENT).position
@@ -263,9 +267,7 @@ async def test_each_client_is_told_once_of_a_member_that_was_removed_while_nothi
 ) -> None:
     servers = {"my": mysql97, "maria": mariadb118}
     async with changing(servers, tmp_path, database) as (server, tables, configure):
-        configure("my", "maria")
-        await server.reload(NAME)
-        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        await join_maria(server, configure)
         await server.subscribe(NAME, BEHIND)
         mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
         assert await take(server, 1) == [("my", "1")]
@@ -299,9 +301,7 @@ async def test_after_a_restart_a_client_is_told_only_what_it_had_not_got_of_a_me
 ) -> None:
     servers = {"my": mysql97, "maria": mariadb118}
     async with changing(servers, tmp_path, database) as (server, tables, configure):
-        configure("my", "maria")
-        await server.reload(NAME)
-        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        await join_maria(server, configure)
         await server.subscribe(NAME, BEHIND)
         mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
         assert await take(server, 1) == [("my", "1")]
@@ -321,9 +321,7 @@ async def test_the_oldest_place_is_after_all_of_a_member_that_was_removed(
 ) -> None:
     servers = {"my": mysql97, "maria": mariadb118}
     async with changing(servers, tmp_path, database) as (server, tables, configure):
-        configure("my", "maria")
-        await server.reload(NAME)
-        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        await join_maria(server, configure)
         mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
         mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")
         assert sorted(await take(server, 2)) == [("maria", "2"), ("my", "1")]
@@ -347,9 +345,7 @@ async def test_a_client_that_catches_up_while_a_member_joins_gets_all_of_that(
         await server.subscribe(NAME, BEHIND, start=begin)
         batch = await server.get_without_ack(NAME, BEHIND, timeout=SECONDS)
         assert batch.entries
-        configure("my", "maria")
-        await server.reload(NAME)
-        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        await join_maria(server, configure)
         mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")
         mysql97.query(f"INSERT INTO {tables['my']} VALUES (103, '')")
         assert sorted(await take(server, 2)) == [("maria", "2"), ("my", "103")]
@@ -379,9 +375,7 @@ async def test_a_range_from_before_a_member_joined_has_all_of_it_while_its_start
         mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
         assert await take(server, 1) == [("my", "1")]
         between = server.status(NAME, CLIENT).position
-        configuration = configure("my", "maria")
-        await server.reload(NAME)
-        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        configuration = await join_maria(server, configure)
         mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")
         assert await take(server, 1) == [("maria", "2")]
         end = server.status(NAME, CLIENT).position
@@ -417,9 +411,7 @@ async def test_a_snapshot_of_a_member_that_is_removed_pauses_and_says_so(
 ) -> None:
     servers = {"my": mysql97, "maria": mariadb118}
     async with changing(servers, tmp_path, database) as (server, tables, configure):
-        configure("my", "maria")
-        await server.reload(NAME)
-        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        await join_maria(server, configure)
         rows = ",".join(f"({it}, '')" for it in range(200))
         mysql97.query(f"INSERT INTO {tables['my']} VALUES {rows}")
         assert len(await take(server, 200)) == 200
@@ -444,9 +436,7 @@ async def test_nothing_of_a_member_is_lost_that_joined_before_a_restart(
         mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
         batch = await server.get_without_ack(NAME, CLIENT, timeout=SECONDS)
         assert batch.entries
-        configuration = configure("my", "maria")
-        await server.reload(NAME)
-        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        configuration = await join_maria(server, configure)
         mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")
         batch = await server.get_without_ack(NAME, CLIENT, timeout=SECONDS)
         assert batch.entries  # nothing was acked
@@ -478,9 +468,7 @@ async def test_a_member_that_joined_while_a_client_was_not_served_is_read_on_for
         mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
         assert await take(server, 1) == [("my", "1")]
         before = server.status(NAME, CLIENT).position
-        configuration = configure("my", "maria")
-        await server.reload(NAME)
-        await soon(lambda: members(server).get("maria") and members(server)["maria"].state == "merged")
+        configuration = await join_maria(server, configure)
         await server.subscribe(NAME, BEHIND)
         mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")
         assert await take(server, 1) == [("maria", "2")]

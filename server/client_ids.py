@@ -6,6 +6,10 @@ from collections.abc import Iterable
 FIRST, LAST = -(1 << 15), (1 << 15) - 1
 """The ids that a client may have: 16 bits, as in Canal."""
 
+RESERVED = -1
+"""No new client gets this id: to earlier versions, which may share the cursors, it is the log on disk, and they never
+detach such a client."""
+
 IdRanges = tuple[tuple[int, int], ...]
 """First and last ids of ranges."""
 

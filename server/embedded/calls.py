@@ -26,7 +26,7 @@ from ...store.snapshot import Selection, TableProgress
 from ...store.status import ClientStatus
 from ...store.track import Wanted
 from ..caller import Caller, by_caller, caller
-from ..client_ids import FIRST, LAST
+from ..client_ids import FIRST, LAST, RESERVED
 from .destinations import Destinations
 
 DEFAULT_BATCH_SIZE = 1000
@@ -62,7 +62,7 @@ class Calls(Destinations):
 
         Args:
             destination: name of the destination.
-            client_id: a 16-bit integer.
+            client_id: a 16-bit integer. A new client cannot have -1.
             filter: tables, as in `TableFilter`; it narrows the destination's, or takes its place where filters are
                 shared. Empty wants all.
             where: conditions on rows, as in `sluice.instance.conditions.where`; empty wants all, None leaves them
@@ -79,8 +79,8 @@ class Calls(Destinations):
         Raises:
             OwnedError: an output owns the client, and somebody else calls.
             ForbiddenError: the caller may not use the client, or not change the filter that clients share.
-            BadParameterError: the client id is out of range, or there is no log that could keep anything; or the
-                tables of a snapshot cannot be read, or the client has begun without one.
+            BadParameterError: the client id is out of range or reserved, or there is no log that could keep anything;
+                or the tables of a snapshot cannot be read, or the client has begun without one.
             FilterError: the filter or the condition is not valid, or cannot match anything.
             LimitError: there are too many clients, or their filters are too large.
             BadPositionError: ``start`` is not a position; or it is ``earliest``, the client has left after it had lost
@@ -95,6 +95,8 @@ class Calls(Destinations):
         instance = self._admit_new(destination, client_id, output)
         if not FIRST <= client_id <= LAST:
             raise BadParameterError(f"client id {client_id} is not a 16-bit integer")
+        if client_id == RESERVED and client_id not in instance.cursors.clients.ids:
+            raise BadParameterError(f"client id {RESERVED} is reserved, because earlier versions use it for the log")
         _check_shared_filter(instance, filter, who)
         _check_protection(instance, protected=protected)
         if where and where != _where(instance, client_id):

@@ -224,6 +224,18 @@ async def test_a_subscription_does_not_wait_for_a_source_that_cannot_be_reached(
         assert (await setup.server.subscribe(NAME, CLIENT))["position"] == ""
 
 
+async def test_a_client_that_has_the_reserved_id_already_keeps_it(setup: Setup, tmp_path: Path) -> None:
+    with pytest.raises(BadParameterError, match="client id -1 is reserved"):
+        await setup.server.subscribe(NAME, -1)
+    await setup.server.subscribe(NAME, CLIENT)
+    await setup.server.stop(NAME)
+    stored = tmp_path / NAME / "meta.dat"
+    stored.write_text(stored.read_text().replace(f'"clientId":{CLIENT}', '"clientId":-1'))
+    await setup.server.start(NAME)
+    await setup.server.subscribe(NAME, -1)
+    assert [it.client_id for it in setup.server.destination_status(NAME).clients] == [-1]
+
+
 @pytest.mark.parametrize("answers", [True, False])
 async def test_a_cursor_is_moved_also_if_the_source_does_not_say_what_it_still_has(
     setup: Setup, monkeypatch: pytest.MonkeyPatch, *, answers: bool

@@ -49,6 +49,13 @@ class TestSubscriptions:
         api.source.put()
         assert (await api.get()).batch_id == -1
 
+    async def test_the_client_id_minus_one_is_reserved(self, api: Api) -> None:
+        client = "/v1/destinations/example/clients/-1"
+        assert await api.problem("POST", f"{client}/subscribe", 422, json={}) == "bad-parameter"
+        await api.call("POST", "/v1/destinations/example/clients/-2/subscribe", json={})
+        listed = (await api.call("GET", "/v1/destinations/example")).json()["clients"]
+        assert sorted(it["clientId"] for it in listed) == [-2, 1001]
+
     async def test_a_client_that_unsubscribes_has_to_subscribe_again(self, api: Api) -> None:
         await api.post("unsubscribe")
         assert await api.problem("POST", f"{CLIENT}/getWithoutAck", 409) == "not-subscribed"

@@ -26,6 +26,12 @@ class TestSubscriptions:
             await client.subscribe()
         assert caught.value.code == 400
 
+    async def test_minus_one_is_reserved(self, client: CanalClient) -> None:
+        client.client_id = "-1"
+        with pytest.raises(CanalError, match="client id -1 is reserved") as caught:
+            await client.subscribe()
+        assert caught.value.code == 400
+
     async def test_each_client_has_its_cursor_and_its_filter(self, canal: Canal, client: CanalClient) -> None:
         other = await canal.connect()
         other.client_id = "2"

@@ -125,6 +125,18 @@ def test_a_check_reports_a_package_that_cannot_be_used(
     assert key in found
 
 
+@pytest.mark.parametrize("form", ["tdsql", "tidb"])
+def test_a_form_that_depends_on_more_than_a_batch_is_for_kafka_only(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(tmp_path, "example", {SOURCES: {"json-lines": "sluice_example.source:JsonLines"}})
+    install(tmp_path, "written", {OUTPUTS: {"journal": "sluice_example.output:Journal"}})
+    lines = f"sluice.instance.source = json-lines\nsluice.outputs = a\nsluice.output.a.format = {form}\n"
+    with on_path(tmp_path, EXAMPLE):
+        found = checked(tmp_path / "conf", lines + "sluice.output.a.type = journal\n", capsys)
+    assert f"output a of lines: format {form} is for outputs to Kafka only" in found
+
+
 def test_an_import_that_takes_long_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "PATIENCE", 0.1)
     module = "import threading\nfree = threading.Event()\nfree.wait(60)\n" + KIND

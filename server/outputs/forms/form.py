@@ -58,6 +58,8 @@ class Form(ABC):
     """See `Target.takes_transactions`."""
     not_transactional: ClassVar[str] = ""
     """Why its readers cannot take what is written in transactions of the other side; empty if they can."""
+    is_for_kafka: ClassVar[bool] = False
+    """Its records depend on more than the batch: only outputs to Kafka keep that."""
 
     def check(self, output: Output, settings: RecordSettings) -> None:
         """Raise ConfigError for settings that it cannot follow."""

@@ -27,14 +27,19 @@ def form_of(name: str) -> Form:
     return OWN[name] if name in OWN else open_form(name)
 
 
-def check_records(output: Output, settings: RecordSettings) -> Form:
-    """Return the form that an output is configured with. Raises ConfigError for settings that it cannot follow."""
+def configured_form(output: Output, settings: RecordSettings) -> Form:
+    """Return the form that an output is configured with. Raises ConfigError, with the key, if there is none."""
     try:
-        form = form_of(settings.form)
+        return form_of(settings.form)
     except ConfigError as error:
         raise type(error)(
             f"sluice.output.{output.name}.format has to be {' or '.join(OWN)}, or what a package brings: {error}"
         ) from None
+
+
+def check_records(output: Output, settings: RecordSettings) -> Form:
+    """Return the form that an output is configured with. Raises ConfigError for settings that it cannot follow."""
+    form = configured_form(output, settings)
     Router(rules_of(output, settings))
     form.check(output, settings)
     return form

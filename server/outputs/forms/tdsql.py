@@ -1,6 +1,7 @@
 """The form of TDSQL's data subscription: a message a row."""
 
 import json
+from typing import ClassVar
 
 from ....protocol.canal.records import Encoder
 from ....protocol.errors import ConfigError
@@ -14,6 +15,8 @@ from .settings import RecordSettings
 
 class TdsqlForm(Form):
     """A record has a message, with the address of the source."""
+
+    is_for_kafka: ClassVar[bool] = True
 
     def check(self, output: Output, settings: RecordSettings) -> None:
         """See `Form.check`."""

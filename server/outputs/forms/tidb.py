@@ -94,6 +94,7 @@ class TidbForm(Form):
     not_transactional: ClassVar[str] = (
         "TiDB's reader for Go waits 11 minutes for a record where Kafka has the end of a transaction"
     )
+    is_for_kafka: ClassVar[bool] = True
 
     def check(self, output: Output, settings: RecordSettings) -> None:
         """See `Form.check`."""

@@ -5,22 +5,19 @@ from collections.abc import Collection
 from ....protocol.errors import ConfigError
 from ....protocol.formats import FORMATS
 from ..api import RECORDS
-from ..forms.registry import check_records, rules_of
+from ..forms.registry import check_records, configured_form, rules_of
 from ..forms.settings import RecordSettings
 from ..routing import Having, Name, Router
 from ..settings import OnRefused, Output
 from ..target import Complaints
 from .kind import kind_of
 
-STATEFUL = ("tdsql", "tidb")
-"""Forms whose records depend on more than the batch, and are for Kafka."""
-
 
 def complaints(output: Output) -> Complaints:
     """See `Checks.complaints`."""
     settings, kind = output.settings, kind_of(output.settings.type)
     if isinstance(settings, RecordSettings) and kind.format == RECORDS:
-        if settings.form in STATEFUL:
+        if configured_form(output, settings).is_for_kafka:
             raise ConfigError(f"{output}: format {settings.form} is for outputs to Kafka only")
         check_records(output, settings)
     elif kind.format not in {it.name for it in FORMATS if it.is_installed}:

@@ -12,7 +12,7 @@ Every method is called from one thread. ``now`` is in seconds of a clock that is
 `Clients.take_changes` returns what has to be stored.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..protocol.content import Content
@@ -22,7 +22,7 @@ from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from .admission import Admission, Defaults
 from .allowance import UNLIMITED, Limits
-from .batch import Batch
+from .batch import Batch, LateRows
 from .client_snapshots import ClientSnapshots
 from .clients import Clients, Counters
 from .cursor import Cursor, StoredClient, place_of
@@ -215,6 +215,11 @@ class Cursors:
 
     # --- subscriptions -----------------------------------------------------------------------------------------------
 
+    def expect(self, late: Iterable[LateRows], adopted: Collection[int]) -> None:
+        """Know the rows that stored clients are to be given late, and which of them nobody has stored here yet."""
+        self.snapshots.late = {str(it.position): it for it in late}
+        self.clients.unstored.update(adopted)
+
     def restore(self, client: StoredClient, now: float, session: str | None = None) -> None:
         """Take over a stored subscription, with its session; without a cursor it starts with the stream.
 
@@ -333,6 +338,10 @@ class Cursors:
         """Write to a log what the ring gets; ``is_before_all``: nothing is given to anybody before it is in there."""
         self.track.log, self.track.unlogged, self.track.is_behind_log = log, 0, is_before_all
         self._retention.hold()
+
+    def note_logged(self, stop: int) -> None:
+        """Take note that the log has all slots before that one."""
+        self.track.unlogged = stop
 
     def unsubscribe(self, client_id: int, *, by: By = NOBODY, held: bool = True) -> Move:
         """Remove a client and its cursor; its gaps are confirmed by that. ``held`` is as for `Places.seek`.

@@ -15,10 +15,11 @@ class MemoryMetaStore:
     """Keeps nothing: clients have to subscribe again after a restart."""
 
     place = None
-    source: InUse | None = None
     where = "memory: consumers have to subscribe again after each start"
 
-    def __init__(self) -> None:
+    def __init__(self, source: InUse | None = None) -> None:
+        """``source``: which of several servers is in use, if that is known."""
+        self.source = source
         self._epoch = 0
         self.moves: Mapping[int, Sequence[Move]] = {}
 

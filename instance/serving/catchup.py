@@ -345,6 +345,10 @@ class CatchUp:
         self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
 
+    def reconfigure(self, config: InstanceConfig) -> None:
+        """Make readers as is configured there from now on."""
+        self.config = config
+
     @property
     def count(self) -> int:
         """How many readers there are."""

@@ -111,7 +111,7 @@ class Instance(Main):
         try:
             epoch, clients = await self._meta.open()
             self.gate = Gate(self._meta.moves)
-            self.config = self.catch_up.config = self.configured.using(self._meta.source)
+            self._use(self.configured.using(self._meta.source))
             self._note_epoch(epoch)
             await self._load(clients)
             views = self.views
@@ -256,7 +256,8 @@ class Instance(Main):
         parser.reconfigure(config)
         for name in self.config.sources():
             self.switch_of(name).leave()
-        self.configured = self.config = self.catch_up.config = config
+        self.configured = config
+        self._use(config)
         if self._log_writer is not None:
             self._log_writer.reconfigure(config)
         for name in config.sources():

@@ -241,7 +241,7 @@ class LogWriter:
     def _say_logged(self, stop: int) -> None:
         """Say that the log has the slots before that."""
         if not self._cursors.ring.closed:
-            self._cursors.track.unlogged = stop
+            self._cursors.note_logged(stop)
             self._on_logged()
 
     def _take(self, most: int) -> list[Piece]:

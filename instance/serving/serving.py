@@ -299,14 +299,13 @@ class Serving(ABC):
     def _restore(self) -> None:
         """Take stored clients over."""
         clients = self._stored
-        self.cursors.snapshots.late = {str(it.position): it for it in self._late}
+        self.cursors.expect(self._late, self._adopted)
         for client in clients:
             try:
                 self.share_filter(client.filter)
             except FilterError as error:
                 logger.error("%s", error, extra={"destination": self.config.destination})  # noqa: TRY400  says all
         now = time.monotonic()
-        self.cursors.clients.unstored |= self._adopted
         for client in clients:
             self.cursors.restore(client, now, self.owner_sessions.get(client.client_id) if client.output else None)
             status = self.cursors.status(client.client_id)
@@ -438,9 +437,14 @@ class Serving(ABC):
         if not (self.config.shared_filter and text):
             return
         self._filter = self._compiled_filter(text)
-        self.config = self.catch_up.config = self.config.model_copy(update={"filter_regex": text})
+        self._use(self.config.model_copy(update={"filter_regex": text}))
         if self._parser is not None:
             self._parser.refilter(self._filter)
+
+    def _use(self, config: InstanceConfig) -> None:
+        """Read as is configured there from now on."""
+        self.config = config
+        self.catch_up.reconfigure(config)
 
     def compile_filter(self, text: str) -> TableFilter | None:
         """Return what says of a table whether it passes a client's filter; None for all. Raises FilterError.

@@ -35,9 +35,7 @@ class Tail(Instance):
     def __init__(self, config: InstanceConfig, make_parser: ParserFactory, followed: Followed) -> None:
         """Nothing runs before `start`."""
         self._followed = followed
-        meta = MemoryMetaStore()
-        meta.source = followed.source
-        super().__init__(config.for_reader(), make_parser, meta)
+        super().__init__(config.for_reader(), make_parser, MemoryMetaStore(followed.source))
 
     def keep_up(self, followed: Followed) -> bool:
         """Keep what the clients need from here on; False if another source is read by now: it has to begin again."""

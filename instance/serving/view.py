@@ -38,6 +38,10 @@ class Main(Serving):
         self.views: list[View] = []
         """Those that begin and end with it; to be added before it starts, or by `admit`."""
 
+    def forget(self, view: "View") -> None:
+        """Have that view no longer."""
+        self.views = [it for it in self.views if it is not view]
+
     @abstractmethod
     def keep_for(self, view: str, protected: Mapping[int, Cursor]) -> None:
         """Let the log keep what protected clients of a view that is stopped still need."""
@@ -174,7 +178,7 @@ class View(Serving):
         self.is_wanted, self.held = False, None
         self.leave("stopped")
         if self.main is not None:
-            self.main.views = [it for it in self.main.views if it is not self]
+            self.main.forget(self)
         try:
             if serves:
                 if self.main is not None:

@@ -67,8 +67,11 @@ class Ranges:
         stop = served.track.left_at(start, stop)  # places of two sources have no order: no range has both
         if start < reading.ack < stop:
             stop, inside = reading.ack, True
-        if (judged := reading.slots.reach(start, stop)) < stop:
-            stop, inside = judged, reading.slots.refusal(judged) is not None
+        judged = reading.slots.reach(start, stop)
+        if reading.slots.refusal(judged) is not None:
+            stop, inside = judged, True
+        elif judged < stop:
+            stop, inside = judged, False
         # In a merged stream a range has no slot that its client has, and leaves out none of the others: it ends at the
         # first cut that has all before ``until``.
         first, last = next(served.track.spans(start, stop, after), (stop, stop))

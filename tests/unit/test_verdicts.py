@@ -12,6 +12,7 @@ from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChan
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import FilterError
 from sluice.protocol.gtid import MariadbGtidSet
+from sluice.protocol.position import Position
 from sluice.store.admission import CONDITIONS_OF_TOKEN, MAX_CONDITIONS
 from sluice.store.batch import RangeLimits
 from sluice.store.cursor import StoredClient
@@ -389,6 +390,21 @@ def test_a_marked_range_ends_inside_a_transaction_only_at_what_cannot_be_judged(
     found = cursors.ranges.mark(1, begin, RangeLimits(), now=0)
     assert found is not None
     assert (found.to, found.rows) == (str(whole), 1)
+    assert cursors.ranges.mark(1, whole, RangeLimits(), now=0) is None
+
+
+def test_what_comes_before_a_row_that_cannot_be_judged_is_a_range_after_which_the_client_is_refused() -> None:
+    cursors, stream = conditional()
+    begin = stream.end
+    stream.transaction(row("1"), row("not a number"), row("1"))
+    stream.put()
+    judged(cursors.ring, "shop.orders: id = 1")
+    found = cursors.ranges.mark(1, begin, RangeLimits(), now=0)
+    assert found is not None
+    assert (found.rows, found.partial) == (1, True)
+    assert cursors.ack_to(1, Position.parse(found.to), now=0)
+    cursors.advance(0)
+    assert cursors.take_refused() == [1]
 
 
 def test_only_so_many_conditions_are_judged_of_a_ring() -> None:

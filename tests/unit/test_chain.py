@@ -339,6 +339,47 @@ def test_a_client_that_a_reader_serves_joins_the_ring_although_that_merged_other
     assert place(server.stored()) == cut(a=3, b=4, c=2)
 
 
+def test_a_client_whose_reader_lacks_a_member_that_has_joined_gets_another_one_when_it_has_all_of_this() -> None:
+    server, reader = Merged(cut(a=2, b=2)), Merged(cut(a=0, b=0))
+    cursors = server.cursors
+    cursors.track.catches_up = True
+    cursors.subscribe(OTHER, now=0)
+    cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=1, b=0))), 0)
+    cursors.readers.start(CLIENT, reader.cursors.track)
+    reader.put("aab")
+    cursors.advance(0)
+    cursors.join_member("c", cut(c=5).places["c"], None)
+    server.members["c"] = Stream(server.ring, 5 * EVENTS, "c", "of-c")
+    server.put("c")
+    assert server.take(OTHER) == ["c5"]
+    assert server.take() == ["a1", "b0"]
+    cursors.advance(0)
+    assert cursors.readers.catching_up == {CLIENT}, "it has not come to where the ring begins"
+    reader.put("b")
+    batch = server.get()
+    assert batch is not None
+    cursors.advance(0)
+    assert cursors.readers.catching_up == {CLIENT}, "not all is acked"
+    cursors.ack(CLIENT, batch.batch_id, now=0)
+    cursors.advance(0)
+    assert {it: cursor.position for it, cursor in cursors.readers.behind.items()} == {CLIENT: cut(a=2, b=2, c=5)}
+
+
+def test_a_client_whose_reader_has_all_members_keeps_it_though_the_ring_has_gone_on() -> None:
+    server, reader = Merged(cut(a=2, b=2)), Merged(cut(a=0, b=0))
+    server.cursors.track.catches_up = True
+    server.cursors.subscribe(OTHER, now=0)
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=1, b=0))), 0)
+    server.cursors.readers.start(CLIENT, reader.cursors.track)
+    server.put("ab")
+    assert server.take(OTHER) == ["a2", "b2"]
+    reader.put("aabb")
+    server.cursors.advance(0)
+    assert server.take() == ["a1", "b0", "b1"]
+    server.cursors.advance(0)
+    assert server.cursors.readers.catching_up == {CLIENT}
+
+
 def test_a_member_begins_first_where_the_log_ends_and_then_in_the_order_of_the_stream() -> None:
     ends = [Cursor.at(cut(a=number, b=0)) for number in (5, 3, 1)]
     wanted = [Cursor.at(cut(a=number).places["a"]) for number in (5, 1, 3)]

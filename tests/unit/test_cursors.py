@@ -1930,6 +1930,29 @@ def test_a_client_that_comes_after_a_switch_reads_what_the_log_has_of_the_former
         assert cursors.readers.behind[CLIENT].position == place
 
 
+@pytest.mark.parametrize(
+    ("catches_up", "states"), [(True, ["catching-up", "attached"]), (False, ["ahead", "attached"])]
+)
+def test_a_client_reads_from_the_log_what_the_ring_has_not_come_to(
+    tmp_path: Path, catches_up: bool, states: list[str]
+) -> None:
+    former = Stream(Ring(64))
+    for row in (b"zero", b"one", b"two"):
+        former.transaction(row)
+    former.put()
+    cursors, stream = make(catches_up=catches_up)
+    with Log(tmp_path, "shop", Limits()) as log:
+        log.begin(former.position(0), "", {})
+        log.append([take(Track(former.ring), 0, former.ring.next)])
+        cursors.track.log = log
+        put(cursors, stream, b"zero")
+        found = []
+        for client_id, place in ((1, former.position(6)), (2, former.position(3))):
+            cursors.restore(StoredClient(client_id, "", Cursor.at(place, "", place)), NOW)
+            found.append(cursors.status(client_id).state)
+        assert found == states
+
+
 def test_a_reader_meets_the_ring_in_the_part_of_its_source() -> None:
     cursors, (first, second) = switched(1, 2, catches_up=True)
     reader = Stream(Ring(64), events=70, name="102")

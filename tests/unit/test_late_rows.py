@@ -11,7 +11,7 @@ from sluice.store.cursor import Cursor, StoredClient
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Ring
 from tests.stream import Stream, entries
-from tests.unit.test_cursors import CLIENT, NOW, get, make, one_table, put
+from tests.unit.test_cursors import CLIENT, NOW, get, make, one_table, put, store
 
 ENTRY = b"\x12\x04late"
 
@@ -210,6 +210,20 @@ def test_an_ack_by_position_confirms_them_only_with_what_was_given_after_them(
     assert cursors.ack_to(CLIENT, stream.end, now=NOW)
     assert stored(cursors).late == ()
     assert not before.is_late
+
+
+def test_a_client_that_waits_for_its_tables_is_told_that_they_have_come(
+    destination: tuple[Cursors, Stream, LateRows],
+) -> None:
+    cursors, _, rows = destination
+    cursors.subscribe(CLIENT, filter_text="shop.orders", now=NOW)
+    store(cursors)
+    cursors.resting.take_roused()
+    assert cursors.get(CLIENT, now=NOW) is None
+    assert cursors.rest(CLIENT)
+    cursors.snapshots.give_late(CLIENT, rows)
+    assert cursors.resting.take_roused() == {CLIENT}
+    assert is_late(get(cursors))
 
 
 def test_no_range_holds_them(destination: tuple[Cursors, Stream, LateRows]) -> None:

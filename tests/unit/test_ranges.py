@@ -15,7 +15,7 @@ from sluice.store.cursor import StoredClient
 from sluice.store.cursors import Cursors
 from sluice.store.patience import PATIENCE, TURN, Turns
 from sluice.store.ring import Kind, Ring
-from tests.stream import Stream, entries
+from tests.stream import CREATED, Stream, entries
 
 CLIENT = 1001
 NOW = 0.0
@@ -296,6 +296,15 @@ def test_range_can_be_read_again_and_moves_no_cursor(setup: Setup) -> None:
         assert setup.read(3, 6) == [b"begin", b"two", b"end"]
     status = setup.cursors.status(CLIENT)
     assert status.acked == status.got == setup.at(0)
+
+
+def test_range_is_of_the_time_of_its_last_entry(setup: Setup) -> None:
+    setup.put(b"one")
+    setup.put(b"two")
+    for end, seconds in ((3, CREATED + 3), (6, CREATED + 6), (0, 0)):
+        batch = setup.cursors.ranges.read(CLIENT, setup.stream.position(0), setup.stream.position(end))
+        assert batch is not None
+        assert batch.timestamp == seconds * 1000
 
 
 def test_range_of_nothing_is_empty(setup: Setup) -> None:
@@ -732,6 +741,47 @@ def test_client_whose_reader_is_closed_goes_on_at_its_cursor() -> None:
     awaited = behind.cursors.places.awaited(CLIENT)
     assert awaited is not None
     assert str(awaited.position) == behind.main.at(0)
+
+
+def test_client_whose_reader_is_taken_away_waits_for_another_one_where_it_is() -> None:
+    behind = Behind()
+    behind.cursors.readers.start(CLIENT, behind.reader.cursors.track)
+    behind.read(b"one")
+    behind.cursors.ack(CLIENT, behind.get()[0], now=NOW)
+    behind.cursors.readers.stop(CLIENT)
+    assert behind.cursors.readers.catching_up == set()
+    assert str(behind.cursors.readers.behind[CLIENT].position) == behind.main.at(3)
+
+
+def test_reader_has_more_for_its_client_as_long_as_that_has_not_acked_all_whole_transactions() -> None:
+    behind = Behind()
+    has_more = behind.cursors.readers.has_more
+    assert not has_more(2), "it is served from the ring"
+    assert not has_more(CLIENT), "it has no reader yet"
+    behind.cursors.readers.start(CLIENT, behind.reader.cursors.track)
+    behind.read(b"one")
+    assert has_more(CLIENT)
+    behind.cursors.ack(CLIENT, behind.get()[0], now=NOW)
+    assert not has_more(CLIENT)
+    behind.reader.stream.stage(b"ddl", Kind.DDL, boundary=True)
+    behind.reader.stream.put()
+    assert has_more(CLIENT), "a transaction of a single entry"
+    behind.cursors.ack(CLIENT, behind.get()[0], now=NOW)
+    behind.reader.stream.stage(b"begin", Kind.TRANSACTION_BEGIN)
+    behind.reader.stream.put()
+    assert not has_more(CLIENT), "the transaction has no end yet"
+
+
+def test_client_that_has_met_the_ring_needs_its_reader_until_it_has_acked_what_was_before() -> None:
+    behind = Behind()
+    behind.cursors.readers.start(CLIENT, behind.reader.cursors.track)
+    behind.read(b"one")
+    behind.read(b"two")
+    for _ in range(2):
+        assert behind.cursors.readers.has_more(CLIENT)
+        behind.cursors.ack(CLIENT, behind.get()[0], now=NOW)
+    behind.cursors.advance(NOW)
+    assert not behind.cursors.readers.has_more(CLIENT)
 
 
 def test_client_that_polls_keeps_its_turn_and_one_that_is_removed_takes_none_from_others() -> None:

@@ -12,6 +12,7 @@ from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChan
 from sluice.protocol.errors import FilterError
 from sluice.protocol.position import Position
 from sluice.store import retention as module
+from sluice.store.batch import RangeLimits
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
@@ -192,6 +193,64 @@ def test_what_changes_about_a_client_rouses_it_alone(change: str) -> None:
     else:
         cursors.subscribe(changed, filter_text="one", expire_after=1, now=now)
     assert cursors.resting.take_roused() == {changed}
+
+
+def test_one_that_rests_may_be_let_rest_once_more() -> None:
+    stream = Stream()
+    stream.transaction("one")
+    (client,) = resting(stream, "one")
+    assert stream.cursors.rest(client)
+    stream.transaction("one")
+    assert roused(stream) == {client}
+
+
+def test_another_one_rests_after_what_nobody_has_looked_at_yet() -> None:
+    stream = Stream()
+    stream.transaction("one", "two")
+    (first,) = resting(stream, "one")
+    stream.transaction("two")
+    stream.cursors.subscribe(7, filter_text="one", start="latest", now=0)
+    assert stream.cursors.rest(7)
+    assert roused(stream) == set()
+    stream.transaction("one")
+    assert roused(stream) == {first, 7}
+
+
+def test_one_that_leaves_does_not_keep_others_with_its_filter_from_being_roused() -> None:
+    stream = Stream()
+    stream.transaction("one")
+    left, stays = resting(stream, "one", "one")
+    stream.cursors.resting.leave(left)
+    stream.transaction("one")
+    assert roused(stream) == {stays}
+
+
+def test_one_that_looks_when_all_are_roused_is_not_roused_again_by_what_others_wait_for() -> None:
+    stream = Stream()
+    stream.transaction("one", "two")
+    looks, waits = resting(stream, "one", "two")
+    stream.cursors.resting.rouse_all()
+    assert stream.cursors.resting.take_roused() == {looks, waits}
+    assert stream.cursors.rest(waits)
+    stream.transaction("one")
+    assert roused(stream) == set()
+    stream.transaction("two")
+    assert roused(stream) == {waits}
+
+
+def test_one_that_asks_for_a_range_from_further_back_is_roused_for_what_follows_that() -> None:
+    stream = Stream()
+    stream.cursors.subscribe(1, filter_text="one", start="latest", now=0)
+    begin = stream.cursors.position_before(0)
+    assert begin is not None
+    for _ in range(2):
+        stream.transaction("one")
+        stream.cursors.advance(0.0)
+        assert stream.cursors.get(1, now=0) is not None
+    assert stream.cursors.rest(1)
+    assert stream.cursors.ranges.mark(1, begin, RangeLimits(rows=1), now=1) is not None
+    assert stream.cursors.resting.take_roused() == {1}
+    assert stream.cursors.get(1, now=1) is not None
 
 
 def test_one_that_rests_is_on_a_call_and_does_not_expire() -> None:

@@ -8,7 +8,14 @@ from sluice.protocol.canal.entry_pb2 import Entry, EventType
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.canal.rows import decode_changes, decode_rows
 from sluice.protocol.canal.touched import TouchedKeys
-from sluice.protocol.errors import AckOutOfOrderError, SnapshotRunningError, UnknownBatchError, UnknownSnapshotError
+from sluice.protocol.errors import (
+    AckOutOfOrderError,
+    BadPositionError,
+    FilterError,
+    SnapshotRunningError,
+    UnknownBatchError,
+    UnknownSnapshotError,
+)
 from sluice.protocol.position import Position
 from sluice.store.batch import Batch, RangeLimits
 from sluice.store.cursor import StoredClient
@@ -192,6 +199,29 @@ def test_rows_that_all_came_by_changes_and_empty_tables_count_with_what_was_give
     assert taken.progress == [(("'c'",), 3, True), (None, 0, True)]
 
 
+def test_rows_that_all_came_by_changes_count_at_once_when_nothing_was_given_before(taken: Taken) -> None:
+    window = taken.open()
+    put(taken.cursors, taken.stream, updated("a"))
+    taken.ack(get(taken.cursors))
+    taken.cursors.clients.take_changes()
+    taken.fill(window, "a", is_last=True)
+    assert taken.cursors.get(CLIENT, now=NOW) is None
+    assert taken.progress[0] == (("'a'",), 1, True)
+    assert list(taken.cursors.clients.take_changes().clients) == [CLIENT]
+
+
+def test_after_rows_were_given_nothing_beyond_can_be_acked_by_position(taken: Taken) -> None:
+    later, stream = make(epoch=2)
+    later.restore(taken.stored, NOW)
+    put(later, stream, updated("z"))
+    taken.cursors, taken.stream = later, stream
+    taken.fill(taken.open(), "a")
+    put(later, stream, updated("y"))
+    assert letters(get(later)) == "a"
+    with pytest.raises(BadPositionError, match="beyond what client"):
+        later.ack_to(CLIENT, stream.end, now=NOW)
+
+
 def test_what_was_given_and_not_acked_is_read_again_after_a_rollback(taken: Taken) -> None:
     taken.fill(taken.open(), "ab", "c", "d")
     first, second = get(taken.cursors), get(taken.cursors)
@@ -213,6 +243,100 @@ def test_what_was_not_given_survives_a_rollback(taken: Taken) -> None:
     taken.fill(window, "abc")
     assert not get(taken.cursors).snapshot
     assert letters(get(taken.cursors)) == "bc"
+
+
+def test_what_was_not_given_survives_a_rollback_after_rows_that_are_confirmed(taken: Taken) -> None:
+    taken.fill(taken.open(), "ab")
+    taken.ack(get(taken.cursors))
+    taken.fill(taken.open(), "c")
+    taken.cursors.rollback(CLIENT, now=NOW)
+    assert letters(get(taken.cursors)) == "c"
+
+
+def test_rows_that_follow_others_which_were_rolled_back_alone_are_read_again_with_these(taken: Taken) -> None:
+    taken.fill(taken.open(), "ab", "c")
+    first, second = get(taken.cursors), get(taken.cursors)
+    taken.cursors.rollback(CLIENT, first.batch_id, now=NOW)
+    taken.fill(taken.open(), "ab", "c", "d")
+    assert letters(get(taken.cursors)) == "ab"
+    taken.ack(second)
+    assert taken.progress[0] == (None, 0, False), "the rows before them are not confirmed"
+    wish = taken.cursors.snapshots.wish(CLIENT)
+    assert wish is not None
+    assert wish.after is None
+    assert taken.cursors.get(CLIENT, now=NOW) is None, "what was read after them is read again, too"
+
+
+@pytest.mark.parametrize("why", ["no client", "not served", "given already"])
+def test_what_is_read_for_a_window_that_has_ended_is_of_no_use(taken: Taken, why: str) -> None:
+    window, snapshots = taken.open(), taken.cursors.snapshots
+    if why == "no client":
+        taken.cursors.unsubscribe(CLIENT)
+    elif why == "not served":
+        taken.cursors.fall_out(CLIENT, FilterError("its condition cannot be judged"))
+    else:
+        snapshots.end_windows()
+    snapshots.place_window(CLIENT, window, taken.stream.end)
+    assert window.high is None
+    snapshots.close_window(CLIENT, window)
+    assert not snapshots.fill_window(CLIENT, window, Chunk([], taken.stream.end, (0, 2), None, True, 101, 1.5))
+    assert window.chunk is None
+
+
+def test_the_end_of_a_window_leaves_those_alone_that_were_opened_after_it(taken: Taken) -> None:
+    ended, snapshots = taken.open(), taken.cursors.snapshots
+    snapshots.end_windows()
+    window = taken.open()
+    snapshots.close_window(CLIENT, ended)
+    assert snapshots.fill_window(CLIENT, window, Chunk([], taken.stream.end, (0, 2), None, True, 101, 1.5))
+
+
+@pytest.mark.parametrize("why", ["no client", "not served"])
+def test_nothing_is_read_for_a_client_that_is_not_served(taken: Taken, why: str) -> None:
+    window, snapshots = taken.open(), taken.cursors.snapshots
+    if why == "no client":
+        taken.cursors.unsubscribe(CLIENT)
+    else:
+        taken.cursors.fall_out(CLIENT, FilterError("its condition cannot be judged"))
+    assert snapshots.wish(CLIENT) is None
+    snapshots.open_window(CLIENT, window)
+    assert not snapshots.fill_window(CLIENT, window, Chunk([], taken.stream.end, (0, 2), None, True, 101, 1.5))
+
+
+@pytest.mark.parametrize(("lost", "is_given"), [({"a"}, False), ({"b"}, True), ({"a", "b"}, False)])
+def test_of_a_group_the_rows_of_the_members_are_read_again_that_were_lost(
+    taken: Taken, lost: set[str], is_given: bool
+) -> None:
+    taken.snapshot.tables[0].member = "a"
+    window = taken.open()
+    taken.cursors.snapshots.end_windows(lost)
+    taken.fill(window, "abc")
+    assert (taken.cursors.get(CLIENT, now=NOW) is not None) is is_given
+
+
+def test_that_a_snapshot_begins_pauses_or_is_cancelled_is_stored_at_once(taken: Taken) -> None:
+    cursors = taken.cursors
+    assert list(cursors.clients.take_changes().clients) == [CLIENT]
+    for call in (
+        lambda: cursors.snapshots.add(CLIENT, [TableProgress("shop", "others")], 0),
+        lambda: cursors.snapshots.pause(CLIENT, taken.snapshot.snapshot_id, is_paused=True),
+        lambda: cursors.snapshots.remove(CLIENT, taken.snapshot.snapshot_id),
+    ):
+        before = taken.stored.snapshots
+        call()
+        assert taken.stored.snapshots != before
+        assert list(cursors.clients.take_changes().clients) == [CLIENT]
+
+
+def test_a_new_snapshot_takes_the_place_of_those_that_are_complete(taken: Taken) -> None:
+    taken.snapshot.tables.pop()
+    waits = taken.cursors.snapshots.add(CLIENT, [TableProgress("shop", "others")], 0)
+    taken.fill(taken.open(), "a", is_last=True)
+    taken.ack(get(taken.cursors))
+    assert taken.snapshot.is_done
+    assert taken.cursors.snapshots.of(CLIENT) == [taken.snapshot, waits]
+    added = taken.cursors.snapshots.add(CLIENT, [TableProgress("shop", "more")], 0)
+    assert taken.cursors.snapshots.of(CLIENT) == [waits, added]
 
 
 @pytest.mark.parametrize("what", ["statement", "lost", "jump", "pause", "seek"])

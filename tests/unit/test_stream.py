@@ -23,6 +23,14 @@ def make(size: int = 1 << 10, memory: int = 1 << 20, *, gtids: GtidSet | None = 
     return stream, source
 
 
+def make_at(number: int) -> tuple[Stream, Source]:
+    """A stream that begins with a transaction, before it has anything."""
+    source = Source(Ring(64), number=number)
+    stream = Stream(source.ring, catches_up=True)
+    stream.open(source.place(number), None)
+    return stream, source
+
+
 def place(stream: Stream) -> Position | None:
     found = stream.last_boundary()
     return None if found is None else found.position
@@ -116,6 +124,68 @@ class TestTheOldestPlaceInTheLog:
         assert self.oldest(log, 12, parse_gtids(executed(11))) is None
         assert self.oldest(log, 11, None) is None
 
+    def test_is_before_a_ring_of_its_own_source_that_begins_later(self, log: Log) -> None:
+        for first, expected in ((5, log.start), (1, None)):
+            stream, _ = make_at(first)
+            stream.log = log
+            assert stream.oldest_logged() == expected
+
+    def test_is_where_the_log_begins_as_long_as_nobody_knows_where_the_ring_does(self, log: Log) -> None:
+        stream = Stream(Ring(64), catches_up=True)
+        stream.log = log
+        assert stream.oldest_logged() == log.start
+
+
+class TestTheOldestPlaceThereIs:
+    """The log has the transactions 1 to 10 and 15 to 24, the source those from 30 on, and the ring those from 35 on."""
+
+    @pytest.fixture
+    def stream(self, tmp_path: Path) -> Iterator[Stream]:
+        stream, _source = make_at(35)
+        with Log(tmp_path, "shop", Limits()) as log:
+            for first in (1, 15):
+                written = Source(number=first)
+                log.begin(written.place(first), "", SHAPE)
+                written.put(10)
+                log.append(written.pieces())
+            stream.log = log
+            yield stream
+
+    @staticmethod
+    def oldest(stream: Stream, lost: int | None = None, of_source: int = 30) -> int:
+        """The number of the transaction before which it is."""
+        place = Source().place
+        found = stream.oldest(Cursor.at(place(of_source)), None if lost is None else Cursor.at(place(lost))).position
+        assert found is not None
+        return int(found.canal_place[1]) // 100
+
+    def test_is_that_of_the_last_part_of_the_log(self, stream: Stream) -> None:
+        assert self.oldest(stream) == 15
+
+    def test_is_that_of_the_source_if_it_has_more_than_the_log(self, stream: Stream) -> None:
+        assert self.oldest(stream, of_source=3) == 3
+
+    def test_is_after_a_lost_place_where_the_log_goes_on(self, stream: Stream) -> None:
+        assert self.oldest(stream, lost=12) == 15
+
+    def test_is_that_of_the_source_if_the_log_has_nothing_after_a_lost_place(self, stream: Stream) -> None:
+        assert self.oldest(stream, lost=28) == 30
+
+    def test_is_that_of_a_ring_without_a_log_whose_source_has_less(self, stream: Stream) -> None:
+        stream.log = None
+        assert self.oldest(stream, of_source=40) == 35
+        assert self.oldest(stream, of_source=40, lost=36) == 40, "the ring has nothing between"
+
+
+@pytest.mark.parametrize(("number", "expected"), [(None, 3), (1, 3), (2, 3), (3, 6), (4, 9), (5, 9)])
+def test_what_follows_a_place_begins_with_the_ring_if_that_is_earlier_or_unknown(
+    number: int | None, expected: int
+) -> None:
+    stream, source = make()
+    source.put(3)
+    stream.free_to(3)
+    assert stream.from_place(None if number is None else source.place(number)) == expected
+
 
 class TestTheSampleForAComparison:
     def test_is_empty_before_there_is_anything(self) -> None:
@@ -159,6 +229,23 @@ class TestTheSampleForAComparison:
         start = stream.kept_from(40)
         assert sum(sizes[start:]) <= (1 << 16) // 4 < sum(sizes[start - (40 - start) - 1 :])
         assert stream.kept_from(0) == 0
+
+    @pytest.mark.parametrize(
+        ("sizes", "kept"),
+        [([4096, 4096, 4096, 4096], 4), ([4097, 4096, 4096, 4096], 2), ([8193, 8192], 1), ([16385], 0)],
+        ids=["a quarter", "more", "two of which one has room", "one without room"],
+    )
+    def test_of_what_has_more_than_a_quarter_of_the_memory_it_is_half_until_that_has_room(
+        self, sizes: list[int], kept: int
+    ) -> None:
+        stream, source = make(1 << 10, 1 << 16)
+        for size in sizes:
+            source.stage(b"x" * size, Kind.ROW_DATA, 0, ends=True)
+            source.number += 1
+        source.put(0)
+        assert stream.ring.memory == 1 << 16
+        assert [stream.ring.measure(it, it + 1)[3] for it in range(len(sizes))] == sizes
+        assert len(sizes) - stream.kept_from(len(sizes)) == kept
 
 
 @pytest.mark.parametrize("keeps", [True, False])

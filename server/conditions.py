@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
-from ..instance.pump.nodes import State
 from ..instance.status import SourceStatus
+from ..login.nodes import State
 from ..store.status import ClientStatus
 from .embedded.destinations import DestinationStatus
 from .lag import holders

@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from ..instance.config import BatchMode
-from ..instance.pump.nodes import State
+from ..login.nodes import State
 from ..store.batch import Batch
 from . import conditions
 from .embedded import EmbeddedServer

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..instance.pump.log import PumpStatus
-from ..instance.pump.nodes import State
+from ..login.nodes import State
 
 
 @dataclass(frozen=True, slots=True)

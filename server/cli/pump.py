@@ -16,7 +16,7 @@ from .common import NO, Line, add_command, add_conf, add_group, out, positive
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...instance.pump.nodes import Node, Nodes, State
+    from ...login.nodes import Node, Nodes, State
     from ..grpc.config import PumpConfig
     from .findings import Findings
 
@@ -107,21 +107,21 @@ def list_command(options: Any) -> int:
 
 def pause_command(options: Any) -> int:
     """Have a pump take no transactions."""
-    from ...instance.pump.nodes import State
+    from ...login.nodes import State
 
     return _move(options, State.PAUSED)
 
 
 def resume_command(options: Any) -> int:
     """Have a pump take transactions again."""
-    from ...instance.pump.nodes import State
+    from ...login.nodes import State
 
     return _move(options, State.ONLINE)
 
 
 def close_command(options: Any) -> int:
     """Have a pump leave the cluster."""
-    from ...instance.pump.nodes import State
+    from ...login.nodes import State
 
     return _move(options, State.OFFLINE)
 
@@ -130,7 +130,7 @@ def offline_command(options: Any) -> int:
     """Take a pump that will not return out of the cluster."""
     from dataclasses import replace
 
-    from ...instance.pump.nodes import State
+    from ...login.nodes import State
 
     with _nodes(options) as nodes:
         node, revision = nodes.find(options.node)
@@ -173,7 +173,7 @@ def _move(options: Any, state: "State") -> int:
 
 def _cause(node: "Node") -> str:
     """Say what a pump may be waiting for."""
-    from ...instance.pump.nodes import State
+    from ...login.nodes import State
 
     causes = {
         State.PAUSING: "transactions under way have to end first",
@@ -185,7 +185,7 @@ def _cause(node: "Node") -> str:
 def examine_pump(config: "PumpConfig", findings: "Findings") -> None:
     """Report what keeps a pump from serving its cluster, and what stops TiDB or drainers one day."""
     from ...instance.pump.cluster import Cluster
-    from ...instance.pump.nodes import State
+    from ...login.nodes import State
     from ..fronts import module_of
 
     lonely = "a TiDB ends when its only pump restarts for longer than 15 s: run a second one, in a server of its own"
@@ -229,8 +229,8 @@ def _nodes(options: Any) -> "Iterator[Nodes]":
 @contextlib.contextmanager
 def connected(config: "PumpConfig") -> "Iterator[Nodes]":
     """Give the nodes of the cluster of a pump. Raises OSError when its certificates cannot be used."""
-    from ...instance.pump.etcd import Etcd, tls_of
-    from ...instance.pump.nodes import Nodes
+    from ...login.etcd import Etcd, tls_of
+    from ...login.nodes import Nodes
 
     etcd = Etcd(config.pd, tls_of(config.tls_ca, config.tls_cert, config.tls_key))
     try:

@@ -9,9 +9,9 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from ...instance.pump.etcd import EtcdError
 from ...instance.pump.log import PumpLog
-from ...instance.pump.nodes import Node, NodeError, Nodes, State
+from ...login.etcd import EtcdError
+from ...login.nodes import Node, NodeError, Nodes, State
 
 PERIOD: Final = 2.0
 """Seconds between two writes of the status."""

@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 
 from ...instance.pump.cluster import Cluster
-from ...instance.pump.etcd import Etcd, tls_of
 from ...instance.pump.log import PumpLog
-from ...instance.pump.nodes import Node, Nodes, State
+from ...login.etcd import Etcd, tls_of
+from ...login.nodes import Node, Nodes, State
 from ..metrics import PumpCollector
 from ..pumps import PumpStanding
 from ..resources import Resources

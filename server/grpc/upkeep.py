@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from ...instance.pump.cluster import Cluster, ClusterError
-from ...instance.pump.etcd import EtcdError
 from ...instance.pump.log import PumpLog, RefusedWriteError
-from ...instance.pump.nodes import NodeError, Nodes, State
+from ...login.etcd import EtcdError
+from ...login.nodes import NodeError, Nodes, State
 from ...protocol.tidb.binlog_pb2 import Binlog, BinlogType
 from ...protocol.tidb.tags import LOGICAL_BITS
 from ...store.log.errors import LogError

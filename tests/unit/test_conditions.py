@@ -10,10 +10,10 @@ import pytest
 
 from scripts import generate_conditions
 from sluice.instance.pump.log import PumpStatus
-from sluice.instance.pump.nodes import State
 from sluice.instance.pump.pairing import Counts
 from sluice.instance.serving.purges import Threat
 from sluice.instance.status import MemberStatus, ParserStatus, SourceStatus
+from sluice.login.nodes import State
 from sluice.protocol.errors import PurgedError
 from sluice.server import conditions
 from sluice.server.cli.status import summarize

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance.pump.etcd import Etcd
-from sluice.instance.pump.nodes import DRAINERS, PUMPS, Node, Nodes, State
+from sluice.login.etcd import Etcd
+from sluice.login.nodes import DRAINERS, PUMPS, Node, Nodes, State
 from tests import commands
 from tests.integration.grpc.process import Server
 from tests.integration.grpc.served import calling, commit, prewrite

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance.pump import etcd as module
-from sluice.instance.pump.etcd import Etcd, EtcdError, Value, tls_of
-from sluice.instance.pump.nodes import DRAINERS, PUMPS, Node, NodeError, Nodes, State
+from sluice.login import etcd as module
+from sluice.login.etcd import Etcd, EtcdError, Value, tls_of
+from sluice.login.nodes import DRAINERS, PUMPS, Node, NodeError, Nodes, State
 from tests import certificates
 from tests.servers.etcd import EtcdServer
 

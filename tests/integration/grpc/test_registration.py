@@ -9,8 +9,8 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from sluice.instance.pump.etcd import Etcd
-from sluice.instance.pump.nodes import DRAINERS, PUMPS, WANTED, Node, Nodes, State
+from sluice.login.etcd import Etcd
+from sluice.login.nodes import DRAINERS, PUMPS, WANTED, Node, Nodes, State
 from sluice.server.grpc import registration as module
 from sluice.server.grpc.registration import Registration
 from tests.integration.grpc.served import WatchedLog, commit, opened, prewrite

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance.pump.etcd import Etcd
-from sluice.instance.pump.nodes import Nodes
+from sluice.login.etcd import Etcd
+from sluice.login.nodes import Nodes
 from sluice.protocol.tidb.binlog_pb2 import Binlog
 from sluice.server.credentials import Credentials, Grant
 from tests import tidb

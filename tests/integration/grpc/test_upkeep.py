@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sluice.instance.pump.cluster import Cluster, ClusterError
-from sluice.instance.pump.etcd import Etcd
-from sluice.instance.pump.nodes import DRAINERS, Node, Nodes, State
+from sluice.login.etcd import Etcd
+from sluice.login.nodes import DRAINERS, Node, Nodes, State
 from sluice.protocol.tidb.binlog_pb2 import Binlog, Commit, Prewrite
 from sluice.server.grpc.checks import databases_of
 from sluice.server.grpc.config import PumpConfig

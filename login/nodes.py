@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from ...protocol.errors import SluiceError
+from ..protocol.errors import SluiceError
 from .etcd import Etcd, EtcdError
 
 PUMPS: Final = "/tidb-binlog/v1/pumps/"

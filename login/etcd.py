@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import urllib3
 
-from ...protocol.errors import SourceError
+from ..protocol.errors import SourceError
 
 TIMEOUT: Final = 5.0
 """Seconds for a request to one server."""

@@ -357,6 +357,14 @@ class Transactions:
         return ",".join(self.runs)
 
 
+def gtid_text(source: MysqlSource | MariadbSource, number: int) -> str:
+    """Return a single GTID as its server prints it."""
+    one, other = source
+    if isinstance(one, bytes):
+        return mysql_text({(one, str(other)): [(number, number)]})
+    return mariadb_text([((one, int(other)), number)])
+
+
 def parse_gtids(text: str) -> GtidSet:
     """Read a GTID set of either family."""
     return MysqlGtidSet.parse(text) if ":" in text else MariadbGtidSet.parse(text)

@@ -1,7 +1,8 @@
 """What a subscriber is given: batches, and ranges and their parts."""
 
 import builtins
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from ..protocol.canal.packet_pb2 import Messages
 from ..protocol.position import Position
@@ -30,6 +31,8 @@ class Batch:
     """The place of each entry, as in ``Messages.positions`` of packet.proto."""
     is_late: bool = False
     """Its rows are `LateRows`: they belong to an earlier place, and ``from_`` equals ``to``."""
+    gtids: Mapping[str, str] = field(default_factory=dict)
+    """Of its transactions, see `sluice.store.reading.Reading.named`; only there for an output that asks for them."""
     snapshot: int = 0
     """Id of the snapshot that its rows are of, 0 for changes; ``from_`` equals ``to``."""
 

@@ -86,6 +86,15 @@ class Places:
             raise UnknownBatchError(f"batch {batch_id} is not outstanding")
         return served.reading.place_before(mark.stop)
 
+    def gtids_in(self, client_id: int, batch_id: int) -> Mapping[str, str]:
+        """Return the GTIDs of the transactions that begin in a batch that was given, see `Reading.named`.
+
+        Empty when it is not outstanding, and of one without slots. Raises NotSubscribedError.
+        """
+        subscriber = self._clients.find(client_id)
+        served, mark = subscriber.served, subscriber.marks.get(batch_id)
+        return {} if served is None or mark is None or mark.is_side else served.reading.named(mark.start, mark.stop)
+
     # --- where it begins ---------------------------------------------------------------------------------------------
 
     def begin_at(

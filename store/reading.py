@@ -5,11 +5,13 @@ and ``ack``, up to which it has confirmed them. A batch that was given and not c
 in order.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..protocol.cut import Cut, Executed, executed_text
 from ..protocol.errors import FilterError
+from ..protocol.gtid import gtid_text
 from ..protocol.position import Position
 from .batch import Range, RangeLimits
 from .cursor import Cursor
@@ -364,6 +366,19 @@ class Reading:
         start = max(self.durable, self.track.ring.first)
         self._add_executed(gtids, start, max(start, self.track.ring.last_boundary(start, sequence) + 1))
         return Cursor.at(position, self._executed_text(gtids, place), position)
+
+    def named(self, start: int, stop: int) -> Mapping[str, str]:
+        """Return the GTIDs of the transactions that begin in the slots [start, stop) and whose ends the ring has.
+
+        They are by member, file and begin, as in the names of `sluice.protocol.canal.transactions.Transactions`.
+        """
+        ring = self.track.ring
+        end = self.end_of_transaction(stop - 1)
+        found = {}
+        for file, begin, number, last in ring.named_transactions(start, stop if end is None else end[0]):
+            member, source = ring.gtid_sources[number]
+            found[f"{member} {ring.files[file][0]}@{begin}"] = gtid_text(source, last)
+        return found
 
     def end_of_transaction(self, sequence: int) -> tuple[int, Position] | None:
         """Return slot and place after the transaction that a slot belongs to; None when the ring has no end of it."""

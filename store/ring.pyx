@@ -524,6 +524,36 @@ cdef class Ring:
         found = sorted([(run.sequence, run.source, run.first, run.last) for run in runs])
         return [(source, first, last) for _, source, first, last in found]
 
+    def named_transactions(self, int64_t start, int64_t stop):
+        """The transactions with GTIDs that begin and end in [start, stop): (file, begin, GTID source, number).
+
+        File and GTID source are given by their numbers.
+        """
+        cdef unordered_map[uint32_t, int64_t] begins           # by source: those of a group may take turns
+        cdef vector[int64_t] found
+        cdef Slot *slot
+        cdef int64_t sequence
+        self.check(start, stop)
+        self.check(stop, self.next)
+        for sequence in range(start, stop):
+            slot = self.at(sequence)
+            if slot.kind == TRANSACTION_BEGIN:
+                begins[slot.source] = sequence
+            elif slot.kind == TRANSACTION_END and begins.count(slot.source):
+                if slot.gtid and slot.gtid_first == slot.gtid_last:
+                    found.push_back(begins[slot.source])
+                    found.push_back(sequence)
+                begins.erase(slot.source)
+        cdef list named = []
+        cdef size_t i
+        cdef int64_t begin, number
+        cdef uint32_t file, gtid
+        for i in range(0, found.size(), 2):
+            file, begin = self.at(found[i]).file, self.at(found[i]).begin
+            gtid, number = self.at(found[i + 1]).gtid, self.at(found[i + 1]).gtid_last
+            named.append((file, begin, gtid, number))
+        return named
+
     def measure(
         self, int64_t start, int64_t stop, const unsigned char[::1] allowed=None, Verdicts verdicts=None,
         bint texts=True,

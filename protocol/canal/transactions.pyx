@@ -59,8 +59,9 @@ cdef class Transactions:
     """The transactions that end among framed entries, by numbers from 0 on; the last one may go on behind them.
 
     ``positions`` are those of the entries, as in `Batch`; without them the names are of no use. The name of a
-    transaction is a line: the member, a blank, and its GTID, which is the same at every source; without one its file,
-    ``@``, and the offset of its begin.
+    transaction is a line: the member, a blank, its file, ``@``, and the offset of its begin. If its GTID is known,
+    which is the same at every source, that follows after another blank. ``gtids`` has those that the entries do not
+    have, by what is before them in the lines.
 
     ``mark``: schema, table, column, value, and a part of a GTID. A transaction is marked that gives the column of this
     table the value, or whose GTID has that part. Raises DecodeError.
@@ -68,9 +69,10 @@ cdef class Transactions:
     cdef vector[Transaction] ended
     cdef string lines
     cdef readonly bint is_open_marked              # what goes on is marked, so far
+    cdef object gtids
     cdef Span[5] mark                              # in what the caller keeps; the first has no data: there is none
 
-    def __init__(self, data, bytes positions=None, mark=None):
+    def __init__(self, data, bytes positions=None, mark=None, gtids=None):
         cdef Py_buffer view
         cdef const char *places = NULL
         cdef Py_ssize_t size = 0
@@ -78,6 +80,7 @@ cdef class Transactions:
             places = PyBytes_AS_STRING(positions)
             size = len(positions)
         cdef bytes part
+        self.gtids = gtids
         cdef int i
         self.mark[0].data = NULL
         for i, part in enumerate(mark or ()):
@@ -152,6 +155,7 @@ cdef class Transactions:
         cdef Prop prop
         cdef Span gtid, member
         cdef uint8_t[20] digits
+        cdef size_t first = self.lines.size()
         gtid.size = member.size = 0
         gtid.data = member.data = NULL
         if not get_header(entry, &header, NULL):
@@ -164,15 +168,26 @@ cdef class Transactions:
                 member = prop.value
         put_text(&self.lines, member)
         self.lines.push_back(b" ")
+        put_text(&self.lines, header.file)
+        self.lines.push_back(b"@")
+        self.lines.append(<const char *>digits, put_decimal(digits, begin) - digits)
         if gtid.size:
+            self.lines.push_back(b" ")
             put_text(&self.lines, gtid)
             if self.mark[0].data != NULL and occurs(self.mark[4], gtid):
                 self.is_open_marked = True
         else:
-            put_text(&self.lines, header.file)
-            self.lines.push_back(b"@")
-            self.lines.append(<const char *>digits, put_decimal(digits, begin) - digits)
+            with gil:
+                if self.gtids:
+                    self.look_up(first)
         self.lines.push_back(b"\n")
+        return 0
+
+    cdef int look_up(self, size_t first) except -1:
+        """Adds the GTID to the last name, which begins there, if it is known."""
+        found = self.gtids.get(self.lines.substr(first).decode())
+        if found:
+            self.lines.append(<string>(" " + found).encode())
         return 0
 
     def __len__(self):

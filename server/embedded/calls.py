@@ -352,6 +352,10 @@ class Calls(Destinations):
         """Return the place after an outstanding batch; `UnknownBatchError` when it is not outstanding."""
         return self._running(destination).cursors.places.place_after(client_id, batch_id)
 
+    def gtids_in(self, destination: str, client_id: int, batch_id: int) -> Mapping[str, str]:
+        """Return the GTIDs of the transactions of an outstanding batch, see `sluice.store.reading.Reading.named`."""
+        return self._running(destination).cursors.places.gtids_in(client_id, batch_id)
+
     def check_next(self, destination: str, client_id: int, batch_ids: Sequence[int]) -> None:
         """Raise UnknownBatchError unless a client has these batches to ack next, in this order."""
         self._running(destination).cursors.clients.check_next(client_id, batch_ids)

@@ -357,6 +357,9 @@ class Delivery:
                 self._most = first[0]
                 await self._embedded.rollback(output.destination, output.client_id, session=self._session)
                 continue
+            if self._target.takes_transactions and self._target.keeps_place:
+                found = self._embedded.gtids_in(output.destination, output.client_id, batch.batch_id)
+                batch = replace(batch, gtids=found)
             try:
                 prepared = await self._run(self._encoder, self._target.prepare, batch)
             except (RefusedError, SplitError) as error:

@@ -1655,6 +1655,33 @@ class TestPlaceAfterABatch:
             cursors.places.place_after(CLIENT, batch_id)
 
 
+class TestGtidsOfABatch:
+    """Whatever the entries say, an output can ask for the GTIDs of the transactions that begin in a batch."""
+
+    def test_they_are_by_file_and_begin_also_of_one_that_ends_after_the_batch(self) -> None:
+        cursors, stream = make()
+        cursors.subscribe(CLIENT, now=NOW)
+        put(cursors, stream, b"one")
+        put(cursors, stream, b"two", b"three")
+        batch = get(cursors, limit=5)
+        assert cursors.places.gtids_in(CLIENT, batch.batch_id) == {
+            f" {FILE}@{stream.position(0).begin}": "0-101-1",
+            f" {FILE}@{stream.position(3).begin}": "0-101-2",
+        }
+        assert cursors.places.gtids_in(CLIENT, get(cursors).batch_id) == {}
+
+    def test_one_whose_end_is_not_stored_and_a_batch_that_is_confirmed_have_none(self) -> None:
+        cursors, stream = make()
+        cursors.subscribe(CLIENT, now=NOW)
+        stream.stage(b"begin", Kind.TRANSACTION_BEGIN)
+        stream.stage(b"one", Kind.ROW_DATA, ("shop", "orders"))
+        stream.put()
+        batch = get(cursors)
+        assert cursors.places.gtids_in(CLIENT, batch.batch_id) == {}
+        cursors.ack(CLIENT, batch.batch_id, now=NOW)
+        assert cursors.places.gtids_in(CLIENT, batch.batch_id) == {}
+
+
 class TestContent:
     """A batch has something that its format shows; what it does not show is passed over."""
 

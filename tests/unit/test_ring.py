@@ -528,6 +528,26 @@ def test_entry_that_grows_beyond_its_segment_stays_whole() -> None:
     assert joined(ring.collect(0).slices) == b"before" + b"y" * 100_000 + b"end" + b"after"
 
 
+def test_transactions_are_named_that_have_a_begin_an_end_and_one_gtid() -> None:
+    ring = Ring()
+    source = Source(ring)
+    for kind, origin, gtid in (
+        (Kind.TRANSACTION_END, 1, 1),  # its begin is before
+        (Kind.TRANSACTION_BEGIN, 1, 0),
+        (Kind.TRANSACTION_BEGIN, 2, 0),  # of another member of a group
+        (Kind.ROW_DATA, 1, 0),
+        (Kind.TRANSACTION_END, 1, 2),
+        (Kind.TRANSACTION_END, 2, 3),
+        (Kind.TRANSACTION_BEGIN, 1, 0),
+        (Kind.TRANSACTION_END, 1, 0),  # an anonymous one
+        (Kind.TRANSACTION_BEGIN, 1, 0),
+    ):
+        source.stage(kind=kind, source=origin, gtid=gtid, gtid_first=gtid, gtid_last=gtid)
+    source.put()
+    assert ring.named_transactions(0, 9) == [(1, 5, 2, 2), (1, 6, 3, 3)]
+    assert ring.named_transactions(2, 6) == [(1, 6, 3, 3)]
+
+
 def test_gtids_between_two_sequences_are_merged_into_runs() -> None:
     ring = Ring()
     source = Source(ring)

@@ -34,10 +34,18 @@ def test_each_has_its_end_and_its_file_and_begin_as_name() -> None:
     assert found.names(1, 2) == f" {FILE}@90\n"
 
 
-def test_a_gtid_is_its_name_at_every_source_and_a_member_has_names_of_its_own() -> None:
+def test_a_gtid_is_named_too_and_a_member_has_names_of_its_own() -> None:
     one, two = {"gtid": "0-1-5"}, {"gtid": "0-1-5", "member": "east"}
     found = read(of(BEGIN, **one), of(END, **one), of(BEGIN, **two), of(END, **two))
-    assert found.names(0, 2) == " 0-1-5\neast 0-1-5\n"
+    assert found.names(0, 2) == f" {FILE}@7 0-1-5\neast {FILE}@7 0-1-5\n"
+
+
+def test_gtids_that_the_entries_do_not_have_are_named_where_they_are_known() -> None:
+    gtids = {f" {FILE}@4": "0-1-6", f"east {FILE}@4": "0-1-7", f" {FILE}@9": "0-1-8"}
+    data = framed([BEGIN, END, of(BEGIN, member="east"), END, of(BEGIN, gtid="0-1-5"), END, BEGIN, END])
+    places = b"".join(varint(begin) + varint(0) for begin in (4, 4, 4, 4, 9, 9, 20, 20))
+    lines = Transactions(data, places, None, gtids).names(0, 4).splitlines()
+    assert lines == [f" {FILE}@4 0-1-6", f"east {FILE}@4 0-1-7", f" {FILE}@9 0-1-5", f" {FILE}@20"]
 
 
 def test_one_that_does_not_end_has_the_last_name_and_one_that_goes_on_is_a_group_by_itself() -> None:

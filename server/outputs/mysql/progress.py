@@ -59,6 +59,7 @@ class Progress:
         self._epoch = 0
         self._next = self._first = 0
         self._applied: dict[str, int] = {}
+        self._names: dict[str, str] = {}  # of those, by each part
         self._left: dict[int, int] = {}
         self._servers: set[str] = set()
         self._passes_open = False
@@ -124,10 +125,11 @@ class Progress:
             f"SELECT number, server, names FROM {self.table('_applied')} WHERE job = %s",  # noqa: S608
             (self.job,),
         )
-        self._applied, self._left, self._servers, self._passes_open = {}, {}, set(), False
+        self._applied, self._names, self._left, self._servers, self._passes_open = {}, {}, {}, set(), False
         for number, server, names in cursor.fetchall():
             found = names.splitlines()
             self._applied |= dict.fromkeys(found, number)
+            self._names |= {part: name for name in found for part in _parts(name) if part}
             self._left[number] = len(found)
             self._servers.add(server)
         self._next = self._first = max(self._left, default=-1) + 1
@@ -179,22 +181,27 @@ class Progress:
 
     # --- what is applied
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether transactions after the place are applied that have not passed again."""
+        return bool(self._applied)
+
     def pass_over(self, server: str, names: str) -> Sequence[int] | None:
         """Return which of some transactions are not applied yet, by their places among ``names``; None: all are not.
 
         Those that are count as passed, once the place moves. Raises RejectedError where it is not known which are: they
         were read from another server.
         """
-        self._check_server(server, names)
-        lines = names.splitlines()
-        left = [place for place, name in enumerate(lines) if name not in self._applied]
-        if len(left) == len(lines):
+        if not self._applied:
             return None
-        for name in lines:
-            number = self._applied.pop(name, None)
-            if number is not None:
-                self._left[number] -= 1
-        return left
+        self._check_server(server, names)
+        found = [self._find(name) for name in names.splitlines()]
+        if not any(found):
+            return None
+        for name in found:
+            if name is not None:
+                self._left[self._applied.pop(name)] -= 1
+        return [place for place, name in enumerate(found) if name is None]
 
     def has_open(self, server: str, name: str) -> bool:
         """Whether a transaction is applied already of which a part has come; without a name: the one before goes on.
@@ -203,8 +210,17 @@ class Progress:
         """
         if name:
             self._check_server(server, name)
-            self._passes_open = name.rstrip("\n") in self._applied
+            self._passes_open = self._find(name.rstrip("\n")) is not None
         return self._passes_open
+
+    def _find(self, name: str) -> str | None:
+        """Return the name under which a transaction is applied already; None if it is not."""
+        place, gtid = _parts(name)
+        found = (gtid and self._names.get(gtid)) or (place and self._names.get(place)) or ""
+        if found not in self._applied:
+            return None
+        other = _parts(found)[1]
+        return found if not (gtid and other) or gtid == other else None
 
     def _check_server(self, server: str, names: str) -> None:
         if self._applied and self._servers != {server} and _may_repeat(self._applied, self._servers, names, server):
@@ -282,19 +298,31 @@ def _may_repeat(applied: Iterable[str], read_from: Iterable[str], names: str, se
     if ("" in before) != ("" in coming):
         return True
     return any(
-        "@" in before[member] + coming[member]
+        not (before[member] and coming[member])
         and {found for it in read_from if (found := _server_of(member, it))} != {_server_of(member, server)}
         for member in before.keys() & coming.keys()
     )
 
 
-def _by_member(names: Iterable[str]) -> dict[str, str]:
-    """Return names of transactions, see `Transactions`, as one text for each member."""
-    found: dict[str, str] = {}
+def _by_member(names: Iterable[str]) -> dict[str, bool]:
+    """Return for each member whether all of its transactions have GTIDs."""
+    found: dict[str, bool] = {}
     for it in names:
         member = it.partition(" ")[0]
-        found[member] = found.get(member, "") + it
+        found[member] = found.get(member, True) and bool(_parts(it)[1])
     return found
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Return the name of a transaction, see `Transactions`, without its GTID, and with nothing else; empty: unknown.
+
+    An earlier version wrote one of them.
+    """
+    before, _, last = name.rpartition(" ")
+    if "@" in last:
+        return name, ""
+    member = before.partition(" ")[0]
+    return before if "@" in before else "", f"{member} {last}"
 
 
 def _server_of(member: str, servers: str) -> str:

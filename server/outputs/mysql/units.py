@@ -63,7 +63,7 @@ def units_of(batch: Batch, data: bytes, decoder: EnvelopeDecoder, guard: LoopGua
     Also transactions without rows: with others they may be noted as applied.
     """
     made, view, server = outline(data), memoryview(data), server_of(batch)
-    transactions = Transactions(data, batch.positions, guard.mark)
+    transactions = Transactions(data, batch.positions, guard.mark, batch.gtids)
     begin = first = 0
     for last, is_begun, is_marked in transactions.groups(SIZE):
         end = transactions.end(last - 1)

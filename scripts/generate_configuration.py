@@ -52,7 +52,8 @@ with `sluice.` are Sluice's own.
 * You can keep a password or another secret in a file of its own, as Docker and Kubernetes provide it:
   `canal.instance.dbPasswordFile = /run/secrets/db`, or `SLUICE_INSTANCE_DB_PASSWORD_FILE` in the environment. This
   works for every key that ends with `password`, `passwd` or `secret`. Sluice removes the line end of the file and
-  nothing else. With `canal.auto.scan` a destination picks up a new password when its file changes.
+  nothing else. With `canal.auto.scan` a destination picks up a new password when its file changes. Logins of Canal's
+  clients need the new `canal.passwd` within 5 s after its file changes, unless it is empty or invalid.
 * An empty value means the default.
 * Relative paths start at the folder of `canal.properties`.
 * Sluice warns about a key that has no effect, at start and in `sluice check`. For an unknown key it names the nearest

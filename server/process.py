@@ -71,7 +71,7 @@ async def run(configuration: Configuration, logins: LoginLimiter) -> None:
         if configuration.server.auto_scan:
             scanning = asyncio.create_task(scanner.run(), name="scan")
             stack.callback(scanning.cancel)
-        resources = Resources(embedded, Metrics(embedded), stopping, logins)
+        resources = Resources(embedded, Metrics(embedded), stopping, logins, secrets=configuration)
         await serve(configuration.fronts, resources, _keep_loaded)
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from ...instance.config import DESTINATION_NAME, InstanceConfig
 from ...instance.plugins import PluginError
@@ -26,6 +26,8 @@ from . import canal_group
 from .addresses import Addresses
 from .keys import INSTANCE_KEYS
 from .settings import NAMES_HAVE, ServerConfig
+
+F = TypeVar("F", bound=FrontConfig)
 
 MAIN_FILE = "canal.properties"
 INSTANCE_FILE = "instance.properties"
@@ -58,7 +60,9 @@ class Configuration:
         """The files with secrets that were read for each destination."""
         self.properties = read_properties(self.main_file)
         """Of the main file."""
-        lookup = Lookup(self.properties, environ=environ)
+        self.secrets: set[Path] = set()
+        """The files with secrets that were read for the server."""
+        lookup = Lookup(self.properties, environ=environ, secrets=self.secrets)
         settings = _filled((ServerConfig, *FRONTS), lookup, self.folder, given)
         self.server: ServerConfig = settings[0]
         self._whole = Addresses(self.server, settings[1:])
@@ -79,6 +83,12 @@ class Configuration:
     def has_pump(self) -> bool:
         """Whether a pump for TiDB is served; it needs no destination."""
         return self.addresses.front(PumpConfig).is_served
+
+    def renewed(self, kind: type[F]) -> F:
+        """Return the configuration of a front with what the files with secrets have now. Raises ConfigError."""
+        (front,) = _filled((kind,), Lookup(self.properties, environ=self.environ), self.folder, {})
+        _hide_secrets(front)
+        return cast("F", front)
 
     def instance_file(self, destination: str) -> Path:
         """Return where the settings of ``destination`` are, or would be."""

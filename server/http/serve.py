@@ -14,15 +14,13 @@ from ..certificates import load_certificate
 from ..embedded import EmbeddedServer
 from ..network import address_text, listen
 from ..resources import Resources
-from ..stamp import stamp_of
+from ..stamp import changes
 from ..waiting import STOP_SECONDS
 from .app import create_app
 from .config import HttpConfig
 from .transport import Server
 
 KEEP_ALIVE = 75  # seconds that an idle connection stays open: longer than what consumers sleep between two calls
-RELOAD = 5.0
-"""Seconds after which the files of the certificate are looked at again."""
 
 logger = logging.getLogger(__name__)
 
@@ -62,19 +60,7 @@ async def serving(config: HttpConfig, resources: Resources) -> AsyncIterator[str
 
 
 async def _renew(embedded: EmbeddedServer, context: ssl.SSLContext, cert: Path, key: Path) -> None:
-    def look() -> object:
-        try:
-            return stamp_of(cert), stamp_of(key)
-        except OSError as error:  # what it is about comes when they are loaded
-            return str(error)
-
-    seen = look()
-    while True:
-        await asyncio.sleep(RELOAD)
-        found = await asyncio.to_thread(look)
-        if found == seen:
-            continue
-        seen = found
+    async for _ in changes((cert, key)):
         try:
             load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), cert, key)  # of a bad one half would be taken
             load_certificate(context, cert, key)

@@ -10,9 +10,11 @@ from typing import cast
 from google.protobuf.message import DecodeError
 
 from ...protocol.canal.packet_pb2 import Packet
+from ...protocol.errors import ConfigError
 from ...protocol.formats.format import BytesLike
 from ..network import COPIED, HIGH_WATER, address_text, is_loopback, listen, unless_stalled
-from ..resources import Resources
+from ..resources import Resources, Secrets
+from ..stamp import changes
 from ..waiting import STOP_SECONDS, Stopping
 from .auth import Account
 from .config import TcpConfig
@@ -29,8 +31,7 @@ async def serving(config: TcpConfig, resources: Resources) -> AsyncIterator[str]
     When the stop is announced, gets that wait end empty, and connections are closed as soon as what they were sent is
     on its way, or a second later.
     """
-    account = Account(config.user, bytes.fromhex(config.passwd.get_secret_value()))
-    service = Service(resources.embedded, resources.metrics, account, config.linger / 1000)
+    service = Service(resources.embedded, resources.metrics, _account(config), config.linger / 1000)
     port = Port(service, config, resources.stopping)
     with listen(config.host, config.port, f"{config.key_of('host')} and {config.key_of('port')}") as sock:
         server = await asyncio.get_running_loop().create_server(lambda: CanalConnection(port), sock=sock)
@@ -39,11 +40,38 @@ async def serving(config: TcpConfig, resources: Resources) -> AsyncIterator[str]
             logger.warning(
                 "Canal's protocol is not encrypted: any machine between %s and a client can read it all", address
             )
+        async with contextlib.AsyncExitStack() as stack:
+            if resources.secrets is not None and resources.secrets.secrets:
+                renewing = asyncio.create_task(_renew(service, resources.secrets), name="renew Canal's password")
+                stack.callback(renewing.cancel)
+            try:
+                yield address
+            finally:
+                server.close()
+                await port.close()
+
+
+def _account(config: TcpConfig) -> Account:
+    return Account(config.user, bytes.fromhex(config.passwd.get_secret_value()))
+
+
+def _require_password(before: Account, account: Account) -> None:
+    """Raise ConfigError where there was a password and is none now: the file may be written at this moment."""
+    if before.stored and not account.stored:
+        raise ConfigError("canal.passwd is empty now, and would let everybody in")
+
+
+async def _renew(service: Service, secrets: Secrets) -> None:
+    async for _ in changes(secrets.secrets):
         try:
-            yield address
-        finally:
-            server.close()
-            await port.close()
+            account = _account(await asyncio.to_thread(secrets.renewed, TcpConfig))
+            _require_password(service.account, account)
+        except ConfigError as error:
+            logger.error("the password of Canal's clients stays as it was: %s", error)  # noqa: TRY400  it says all
+            continue
+        if account != service.account:
+            service.use_account(account)
+            logger.info("the password of Canal's clients has changed: new logins need the present one")
 
 
 class Port:

@@ -62,7 +62,7 @@ Client = tuple[str, int]
 """Destination and client id."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Service:
     """What the connections share."""
 
@@ -73,6 +73,10 @@ class Service:
     """Seconds that a get waits for a full batch once there is an entry."""
     getting: dict[Client, set[Waiter]] = field(default_factory=dict)
     """The gets that wait."""
+
+    def use_account(self, account: Account) -> None:
+        """Let that account in from the next login on."""
+        self.account = account
 
     def end_gets(self, client: Client, but: Waiter) -> None:
         """Let the gets of a client end empty, on all connections but one.

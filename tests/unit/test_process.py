@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sluice.server import stamp
 from sluice.server.config import Configuration
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.http.config import HttpConfig
@@ -17,6 +18,7 @@ from sluice.server.metrics import Metrics
 from sluice.server.process import run, serve
 from sluice.server.resources import Resources
 from sluice.server.waiting import Stopping
+from tests.canal import stored
 from tests.source import Source
 from tests.waiting import soon
 
@@ -95,6 +97,24 @@ async def test_it_ends_although_what_is_being_started_passes_over_being_cancelle
     starting(monkeypatch, signal.SIGTERM, go_on)
     await asyncio.wait_for(asyncio.create_task(run(configuration, LoginLimiter())), 30)
     assert closed
+
+
+async def test_the_files_with_secrets_of_the_server_are_watched(
+    configuration: Configuration, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(stamp, "RELOAD", 0.01)
+    file = configuration.folder / "secret"
+    file.write_text(stored("former"))
+    with configuration.main_file.open("a") as main:
+        main.write(f"canal.passwdFile = {file}\n")
+    running = asyncio.create_task(run(Configuration(configuration.folder, {}), LoginLimiter()))
+    await soon(lambda: "Canal's clients are served" in caplog.text)
+    file.write_text(stored("present"))
+    await soon(lambda: "new logins need the present one" in caplog.text)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(running, 30)
+    assert stored("present") not in caplog.text
 
 
 async def test_a_front_that_fails_ends_the_server_with_its_error(

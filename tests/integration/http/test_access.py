@@ -10,9 +10,9 @@ import pytest
 
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import ConfigError
+from sluice.server import stamp
 from sluice.server.conditions import find
 from sluice.server.credentials import Credentials, Grant, Scope
-from sluice.server.http import serve
 from sluice.server.logins import FREE_FAILURES
 from tests import certificates
 from tests.integration.http.served import CLIENT, MEGABYTE, PROTOBUF, Api, running
@@ -155,7 +155,7 @@ class TestTls:
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         caplog.set_level(logging.INFO)
-        monkeypatch.setattr(serve, "RELOAD", 0.01)
+        monkeypatch.setattr(stamp, "RELOAD", 0.01)
         (tmp_path / "new").mkdir()
         renewed = certificates.make(tmp_path / "new")
         before = certificate[0].read_text().strip()

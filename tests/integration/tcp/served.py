@@ -13,7 +13,7 @@ import pytest
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.logins import LoginLimiter
 from sluice.server.metrics import Metrics
-from sluice.server.resources import Resources
+from sluice.server.resources import Resources, Secrets
 from sluice.server.serving import serving
 from sluice.server.tcp.config import TcpConfig
 from sluice.server.waiting import Stopping
@@ -73,12 +73,14 @@ def _waits(task: "asyncio.Task[Any]") -> bool:
 
 
 @asynccontextmanager
-async def running(tmp_path: Path, *, instance: dict[str, Any] | None = None, **settings: Any) -> AsyncIterator[Canal]:
+async def running(
+    tmp_path: Path, *, instance: dict[str, Any] | None = None, secrets: Secrets | None = None, **settings: Any
+) -> AsyncIterator[Canal]:
     """Serve the destinations ``example`` and ``other`` on a free port."""
     embedded, sources = await start_embedded(tmp_path / "data", **(instance or {}))
     metrics, stopping = Metrics(embedded), Stopping()
     try:
-        resources = Resources(embedded, metrics, stopping, LoginLimiter())
+        resources = Resources(embedded, metrics, stopping, LoginLimiter(), secrets=secrets)
         async with serving([TcpConfig(port=0, **settings)], resources) as addresses:
             canal = Canal(int(addresses[TcpConfig].rpartition(":")[2]), embedded, metrics, stopping, sources)
             try:

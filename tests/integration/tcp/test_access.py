@@ -8,6 +8,8 @@ import pytest
 
 from sluice.protocol.canal.packet_pb2 import ClientAuth, Packet, Sub
 from sluice.protocol.errors import ConfigError
+from sluice.server import stamp
+from sluice.server.config import Configuration
 from sluice.server.credentials import Credentials, Grant
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.logins import LoginLimiter
@@ -20,6 +22,7 @@ from sluice.server.waiting import Stopping
 from tests.canal import CanalError, frames, scramble, stored
 from tests.integration.tcp.served import PROTECTED, Canal, refused, running, silent
 from tests.source import Source
+from tests.waiting import soon
 
 
 class TestLogin:
@@ -115,6 +118,33 @@ class TestLogin:
         assert await client.closed()
         assert "secret" not in caplog.text
         assert stored("secret") not in caplog.text
+
+
+class TestRenewal:
+    async def test_a_password_in_a_file_of_its_own_is_renewed_unless_it_cannot_be_used(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO")
+        monkeypatch.setattr(stamp, "RELOAD", 0.01)
+        file, main = tmp_path / "secret", tmp_path / "canal.properties"
+        file.write_text(stored("former"))
+        main.write_text(f"canal.passwdFile = {file}\n")
+        configuration = Configuration(tmp_path, {})
+        passwd = configuration.addresses.front(TcpConfig).passwd
+        async with running(tmp_path, passwd=passwd, secrets=configuration) as canal:
+            await canal.connect("anybody", "former")
+            file.write_text("")
+            await soon(lambda: "canal.passwd is empty now" in caplog.text)
+            await canal.connect("anybody", "former")
+            file.write_text("beef")
+            await soon(lambda: "40 hexadecimal digits" in caplog.text)
+            await canal.connect("anybody", "former")
+            file.write_text(stored("present"))
+            await soon(lambda: "has changed: new logins need the present one" in caplog.text)
+            await canal.connect("anybody", "present")
+            with pytest.raises(CanalError, match="auth failed"):
+                await canal.connect("anybody", "former")
+        assert stored("present") not in caplog.text
 
 
 def resources(embedded: EmbeddedServer) -> Resources:

@@ -1,5 +1,6 @@
 """The settings of topics as sources: with TiDB's secondary binlog, and what others share with it."""
 
+from abc import abstractmethod
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -9,7 +10,30 @@ from ...config import InstanceConfig, lower, upper
 from ...settings import FolderPath, setting
 
 
-class TopicConfig(InstanceConfig):
+class TidbConfig(InstanceConfig):
+    """The configuration of a destination whose source has transactions of TiDB: its places are a commit_ts."""
+
+    @property
+    @abstractmethod
+    def file(self) -> str:
+        """What entries name as their file."""
+
+    @property
+    @abstractmethod
+    def start_after(self) -> int:
+        """The commit_ts to start after if no client has a cursor; 0 for the end."""
+
+    @model_validator(mode="after")
+    def _check_filters(self) -> Self:
+        if self.filter_field or self.filter_black_field or self.filter_where or self.filter_mask:
+            raise ValueError(
+                "canal.instance.filter.field, canal.instance.filter.black.field, sluice.instance.filter.where and"
+                " sluice.instance.filter.mask are for MySQL: columns and rows of TiDB are delivered as they come"
+            )
+        return self
+
+
+class TopicConfig(TidbConfig):
     """The configuration of a destination whose source is a topic with TiDB's changes."""
 
     brokers: str = setting("sluice.instance.kafka.brokers", min_length=1)
@@ -32,6 +56,16 @@ class TopicConfig(InstanceConfig):
     """PEM file of the CA certificates that signed the brokers' certificates. Empty: the system's."""
 
     @property
+    def file(self) -> str:
+        """See `TidbConfig.file`: topic and partition."""
+        return f"{self.topic}.0"
+
+    @property
+    def start_after(self) -> int:
+        """See `TidbConfig.start_after`."""
+        return self.commit_ts
+
+    @property
     def place(self) -> str:
         """Where the source is, for people."""
         return f"topic {self.topic} at {self.brokers}"
@@ -48,15 +82,6 @@ class TopicConfig(InstanceConfig):
         if self.ca_location != Path() and self.security_protocol.endswith("SSL"):
             found["ssl.ca.location"] = str(self.ca_location)
         return found
-
-    @model_validator(mode="after")
-    def _check_filters(self) -> Self:
-        if self.filter_field or self.filter_black_field or self.filter_where or self.filter_mask:
-            raise ValueError(
-                "canal.instance.filter.field, canal.instance.filter.black.field, sluice.instance.filter.where and"
-                " sluice.instance.filter.mask are for MySQL: columns and rows of TiDB are delivered as they come"
-            )
-        return self
 
 
 class KafkaConfig(TopicConfig):

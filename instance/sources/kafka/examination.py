@@ -8,13 +8,13 @@ from ....protocol.errors import SluiceError
 from ....store.cursor import Cursor
 from ..examination import ServerlessExamination
 from .config import TopicConfig
-from .start import Finder, RecordFinder
+from .start import RecordFinder, TopicFinder
 
 
 class KafkaExamination(ServerlessExamination):
     """A connection to the brokers: see `sluice.instance.source.Examination`."""
 
-    finder: ClassVar[type[Finder]] = RecordFinder
+    finder: ClassVar[type[TopicFinder]] = RecordFinder
 
     def __init__(self, config: TopicConfig) -> None:
         """Prepare. Raises SourceError when a setting is wrong."""

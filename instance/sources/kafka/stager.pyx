@@ -159,15 +159,14 @@ cdef class Stager:
         """Stage what was received; False when all of it is. Else put what is staged, and go on.
 
         Raises:
-            DecodeError: a record is not what it should be; those before it are staged. It names topic and offset.
+            DecodeError: a record is not what it should be; those before it are staged. It names the offset.
         """
         cdef bint is_left
         try:
             with nogil:
                 is_left = self.stage()
         except DecodeError as error:
-            topic, offset = self.file_name.rpartition(".")[0], self.records[self.next].offset
-            raise DecodeError(f"topic {topic}, offset {offset}: {error}") from None
+            raise type(error)(f"offset {self.records[self.next].offset}: {error}") from None
         return is_left
 
     def close(self):

@@ -20,7 +20,8 @@ from ....protocol.tidb.tags import LOGICAL_BITS
 from ....store.cursor import Cursor
 from ....store.ring import Ring
 from ..kafka.parser import KafkaParser
-from ..kafka.start import MANY, Start
+from ..kafka.places import Start
+from ..kafka.start import MANY
 from .config import TicdcConfig
 from .partitions import Partitions
 from .start import WatermarkFinder

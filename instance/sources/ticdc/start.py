@@ -12,7 +12,8 @@ from ....login.topic import SLICE, Topic
 from ....protocol.errors import DecodeError, PurgedError, SourceError
 from ....protocol.tidb.canal_json import watermark_of
 from ....protocol.tidb.tags import LOGICAL_BITS
-from ..kafka.start import MANY, Finder, Start
+from ..kafka.places import Start
+from ..kafka.start import MANY, TopicFinder
 
 MARGIN: Final = 600_000
 """Milliseconds by which the clocks of TiDB and of the brokers may differ."""
@@ -22,7 +23,7 @@ PATIENCE: Final = 30.0
 """Seconds that brokers may be silent."""
 
 
-class WatermarkFinder(Finder):
+class WatermarkFinder(TopicFinder):
     """Finds places by times and watermarks."""
 
     def end(self) -> Start:

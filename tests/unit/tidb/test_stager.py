@@ -146,7 +146,7 @@ def test_a_large_transaction_is_put_in_pieces() -> None:
 def test_a_record_that_cannot_be_decoded_is_an_error_with_its_offset_after_those_before_it() -> None:
     reading = Reading()
     half = row(30)[:-3]
-    with pytest.raises(DecodeError, match="topic 7_obinlog, offset 6: not a record"):
+    with pytest.raises(DecodeError, match=r"^offset 6: not a record"):
         reading.read(row(10), half, row(40), offset=5)
     assert reading.shown == ["BEGIN", "t[10]", "END"]
     assert (reading.stager.commit_ts, reading.stager.offset) == (10, 5)

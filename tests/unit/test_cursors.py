@@ -2025,6 +2025,8 @@ def test_a_place_of_the_source_that_has_just_been_switched_to_is_waited_for() ->
     put(cursors, second, b"row")
     assert cursors.ack_to(CLIENT, place, now=NOW)
     assert cursors.status(CLIENT).acked == str(place)
+    cursors.track.switch()
+    assert not cursors.ack_to(CLIENT, replace(place, source="103"), now=NOW), "it was left as well"
 
 
 def test_a_cursor_of_canal_that_the_stream_has_not_come_to_is_not_looked_for_at_another_source() -> None:

@@ -480,6 +480,16 @@ def test_after_a_gap_of_one_member_a_client_keeps_what_it_has_of_the_others() ->
     assert server.take(OTHER) == ["b0", "b1", "b2", "b3"]
 
 
+def test_a_transaction_is_skipped_by_the_place_of_an_entry_in_its_member() -> None:
+    server = Merged(cut(a=0, b=0, c=0))
+    server.cursors.subscribe(CLIENT, now=0)
+    server.put("ab")
+    inside = cut(a=0).places["a"]
+    assert server.cursors.places.skip(CLIENT, Cut({"a": inside}), now=0) == cut(a=1, b=0, c=0)
+    with pytest.raises((BadPositionError, SourceChangedError)):
+        server.cursors.places.skip(CLIENT, inside, now=0)
+
+
 def test_a_move_over_what_a_member_has_not_brought_is_recorded() -> None:
     server = Merged(cut(a=0, b=0, c=0))
     server.cursors.subscribe(CLIENT, now=0)

@@ -86,6 +86,12 @@ def test_a_range_is_not_there_before_all_members_have_come_to_its_end() -> None:
     assert sorted(read(server, cut(a=0, b=0, c=0), cut(a=1, b=2, c=0))) == ["a0", "b0", "b1"]
 
 
+def test_a_client_that_is_not_served_reads_what_comes_before_a_cut_in_each_member() -> None:
+    server = server_of("aab")
+    server.cursors.fall_out(CLIENT, GoneError("its place is lost"))
+    assert sorted(read(server, cut(a=0, b=0, c=0), cut(a=1, b=1, c=0))) == ["a0", "b0"]
+
+
 def test_a_range_ends_where_all_that_was_asked_for_is_in_it() -> None:
     server = server_of("aabcb")
     until = cut(a=1, b=1, c=0)

@@ -6,7 +6,7 @@ import pytest
 
 from sluice.protocol.content import Content
 from sluice.protocol.cut import Cut
-from sluice.protocol.errors import BadPositionError, GapError, GoneError
+from sluice.protocol.errors import BadPositionError, GapError, GoneError, PurgedError
 from sluice.protocol.position import Position
 from sluice.store.batch import Batch, RangeLimits
 from sluice.store.cursor import Cursor, StoredClient
@@ -112,6 +112,49 @@ class TestWhatIsWrittenDown:
         cursors.fall_out(CLIENT, GoneError("its place is lost"))
         assert cursors.unsubscribe(CLIENT, by=ALICE).rows is None
 
+    def test_a_cursor_that_was_moved_back_is_not(self, cursors: Cursors, stream: Stream) -> None:
+        cursors.ack(CLIENT, get(cursors, 3).batch_id, now=NOW)
+        cursors.subscribe(CLIENT + 1, start=str(stream.position(6)), now=NOW)
+        cursors.places.seek(CLIENT, str(stream.position(6)), now=NOW, by=ALICE)
+        cursors.places.seek(CLIENT, "latest", now=NOW, by=ALICE, is_confirmed=True)
+        cursors.places.seek(CLIENT, str(stream.position(6)), now=NOW, by=ALICE)
+        assert not cursors.gate.moves
+
+    def test_a_jump_by_hand_can_be_had_again_and_says_where_it_was_and_is_stored_at_once(
+        self, cursors: Cursors, stream: Stream
+    ) -> None:
+        get(cursors)
+        cursors.ack_to(CLIENT, stream.position(5), now=NOW, by=ALICE)
+        found = only(cursors)
+        assert (found.before, found.after, found.held) == (str(stream.position(3)), str(stream.position(5)), True)
+        assert list(cursors.clients.take_changes().clients) == [CLIENT]
+        cursors.places.skip(CLIENT, stream.position(5), now=NOW, by=ALICE)
+        assert cursors.gate.moves[CLIENT][-1].held
+        assert list(cursors.clients.take_changes().clients) == [CLIENT]
+
+    @pytest.mark.parametrize("held", [True, False])
+    def test_a_client_that_leaves_says_whether_what_it_had_not_got_can_still_be_had(
+        self, cursors: Cursors, held: bool
+    ) -> None:
+        cursors.subscribe(CLIENT + 1, now=NOW)
+        cursors.fall_out(CLIENT + 1, PurgedError("it is purged"))
+        assert cursors.unsubscribe(CLIENT, held=held).held is held
+        assert not cursors.unsubscribe(CLIENT + 1, held=held).held, "the source has lost it"
+
+    def test_where_a_client_comes_back_that_waits_for_its_place(self, cursors: Cursors, stream: Stream) -> None:
+        cursors.unsubscribe(CLIENT, by=ALICE)
+        cursors.subscribe(CLIENT, start=str(stream.position(30)), now=NOW)
+        assert only(cursors).after == str(stream.position(30))
+
+    def test_where_a_client_comes_back_before_the_stream_has_begun(self, stream: Stream) -> None:
+        left = move(Reason.UNSUBSCRIBE, after="")
+        cursors = Cursors(stream.ring, epoch=1, compile_filter=one_table, gate=Gate({CLIENT: (left,)}))
+        cursors.subscribe(CLIENT, now=NOW)
+        assert only(cursors).after == ""
+        cursors.begin(stream.end, None)
+        cursors.advance(NOW)
+        assert only(cursors).after == str(stream.end)
+
 
 class TestAClientThatExpired:
     def expire(self, cursors: Cursors) -> None:
@@ -207,9 +250,11 @@ class TestAGap:
 
     def test_skipping_at_its_marker_settles_that_alone(self, cursors: Cursors, stream: Stream) -> None:
         store(cursors)
-        get(cursors)
+        marker = get(cursors)
+        assert cursors.status(CLIENT).marks == [marker.batch_id]
         assert cursors.places.skip(CLIENT, self.begin, now=NOW) == self.begin
         assert only(cursors).state is MoveState.TOLD
+        assert cursors.status(CLIENT).marks == []
         store(cursors)
         assert entries(get(cursors, 3).slices) == [b"begin", b"one", b"end"]
 
@@ -237,6 +282,45 @@ class TestAGap:
         again.begin(self.begin, None)
         again.advance(NOW)
         assert markers(get(again))
+
+
+class TestAGapOfAClientThatIsServed:
+    def test_is_told_between_two_transactions_and_once(self, cursors: Cursors) -> None:
+        assert get(cursors, 1).entries == 1
+        cursors.gate.jump(CLIENT, gap())
+        store(cursors)
+        assert entries(get(cursors, 1).slices) == [b"two"]
+        assert entries(get(cursors, 1).slices) == [b"end"]
+        assert markers(get(cursors))
+        assert entries(get(cursors, 1).slices) == [b"begin"]
+
+    def test_is_told_and_nothing_beyond_can_be_acked_from_then_on(self, cursors: Cursors, stream: Stream) -> None:
+        (client,) = cursors.clients.stored()
+        later = Cursors(cursors.ring, epoch=2, compile_filter=one_table, gate=Gate({CLIENT: (gap(),)}))
+        later.begin(stream.position(3), None)
+        later.restore(client, NOW)
+        later.advance(NOW)
+        assert markers(get(later))
+        with pytest.raises(BadPositionError, match="beyond what client"):
+            later.ack_to(CLIENT, stream.end, now=NOW)
+
+    def test_of_the_stream_itself_is_told_to_those_that_it_serves(self, cursors: Cursors, stream: Stream) -> None:
+        for client_id, text in ((2, "shop.orders"), (3, "shop.orders")):
+            cursors.subscribe(client_id, filter_text=text, now=NOW)
+        cursors.fall_out(2, GoneError("its place is lost"))
+        cursors.unsubscribe(3)
+        cursors.gate.confirm(3)
+        read, begin = stream.end, stream.position(40)
+        assert cursors.places.pass_gap("it is purged", None, begin, ALICE) == []
+        assert cursors.places.pass_gap("it is purged", read, begin, ALICE) == [CLIENT]
+        assert (only(cursors).before, only(cursors).after) == (str(read), str(begin))
+        assert only(cursors).state is MoveState.TOLD, "by a marker in the stream"
+
+    def test_does_not_swallow_a_place_that_the_stream_comes_to(self, cursors: Cursors, stream: Stream) -> None:
+        later = stream.position(30)
+        cursors.subscribe(2, start=str(later), now=NOW)
+        assert cursors.places.pass_gap("it is purged", None, later, ALICE) == []
+        assert cursors.status(2).state == "ahead"
 
 
 class TestTheRecords:

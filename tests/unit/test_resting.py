@@ -14,6 +14,7 @@ from sluice.protocol.position import Position
 from sluice.store import retention as module
 from sluice.store.batch import RangeLimits
 from sluice.store.cursors import Cursors
+from sluice.store.moves import Move, MoveState, Reason
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 from sluice.store.track import TableFilter
@@ -172,7 +173,9 @@ def test_a_full_ring_rouses_all() -> None:
         assert putting.result() is False
 
 
-@pytest.mark.parametrize("change", ["select", "seek", "session", "unsubscribe", "fall_out", "rollback", "expire"])
+@pytest.mark.parametrize(
+    "change", ["select", "seek", "session", "unsubscribe", "fall_out", "rollback", "expire", "go_back"]
+)
 def test_what_changes_about_a_client_rouses_it_alone(change: str) -> None:
     stream, now = Stream(), 2.0
     stream.transaction("one", "two")
@@ -190,6 +193,8 @@ def test_what_changes_about_a_client_rouses_it_alone(change: str) -> None:
         cursors.fall_out(changed, FilterError("refused"))
     elif change == "rollback":
         cursors.rollback(changed, now=now)
+    elif change == "go_back":
+        cursors.go_back(changed, now=now)
     else:
         cursors.subscribe(changed, filter_text="one", expire_after=1, now=now)
     assert cursors.resting.take_roused() == {changed}
@@ -251,6 +256,81 @@ def test_one_that_asks_for_a_range_from_further_back_is_roused_for_what_follows_
     assert stream.cursors.ranges.mark(1, begin, RangeLimits(rows=1), now=1) is not None
     assert stream.cursors.resting.take_roused() == {1}
     assert stream.cursors.get(1, now=1) is not None
+
+
+def test_one_that_skips_what_comes_next_is_roused() -> None:
+    stream = Stream()
+    (client,) = resting(stream, "one")
+    stream.transaction("two")
+    place = stream.cursors.position_before(1)
+    assert place is not None
+    stream.cursors.places.skip(client, place, now=1)
+    assert stream.cursors.resting.take_roused() == {client}
+
+
+def test_one_that_acks_a_place_inside_a_transaction_gets_the_end_of_that() -> None:
+    stream = Stream()
+    stream.transaction("one", "two")
+    (client,) = resting(stream, "one")
+    stream.stage(Kind.TRANSACTION_BEGIN)
+    stream.stage(Kind.ROW_DATA, "two")
+    assert stream.ring.put(stream.staging)
+    assert roused(stream) == set()
+    place = stream.cursors.position_before(stream.ring.next)
+    assert place is not None
+    assert stream.cursors.ack_to(client, place, now=1)
+    stream.stage(Kind.TRANSACTION_END)
+    assert stream.ring.put(stream.staging)
+    assert roused(stream) == {client}
+    assert stream.cursors.get(client, now=1) is not None
+
+
+def test_one_does_not_rest_that_may_be_told_of_a_gap_or_is_given_all_tables() -> None:
+    stream = Stream()
+    stream.transaction("one")
+    told, everything = resting(stream, "one"), 7
+    cursors = stream.cursors
+    cursors.subscribe(everything, start="latest", now=0)
+    assert not cursors.rest(everything)
+    assert not cursors.rest(8), "it has not subscribed"
+    for client in told:
+        cursors.resting.leave(client)
+        cursors.gate.jump(client, Move(Reason.PURGE, "a", "b", "w", 1, MoveState.OPEN))
+        assert not cursors.rest(client), "it is not stored"
+        cursors.gate.take_changes()
+        cursors.gate.end_store(durable=True)
+        assert not cursors.rest(client), "it is to be told"
+        cursors.gate.confirm(client)
+        assert cursors.rest(client)
+        cursors.gate.jump(client, Move(Reason.SEEK, "a", "b", "w", 1))
+        cursors.resting.leave(client)
+        assert not cursors.rest(client), "that it was moved is not stored"
+    stream.ring.close()
+    assert not cursors.rest(told[0])
+
+
+def test_one_that_no_longer_may_is_roused_when_all_are_looked_at() -> None:
+    stream = Stream()
+    stream.transaction("one")
+    moved, _ = resting(stream, "one", "one")
+    stream.cursors.gate.jump(moved, Move(Reason.PURGE, "a", "b", "w", 1, MoveState.OPEN))
+    stream.cursors.advance(1.0)
+    assert stream.cursors.resting.take_roused() == set()
+    stream.cursors.advance(1.0, every=True)
+    assert stream.cursors.resting.take_roused() == {moved}
+
+
+def test_of_many_clients_those_whose_place_comes_are_served_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FEW", 2)
+    stream = Stream()
+    stream.transaction("one")
+    resting(stream, *["one"] * 12)
+    stream.cursors.advance(0.0)
+    stream.cursors.subscribe(77, start=Position("1", "binlog.000001", 7, stream.place + 30, 0), now=0)
+    assert stream.cursors.status(77).state == "ahead"
+    stream.transaction("two")
+    stream.cursors.advance(1.0)
+    assert stream.cursors.status(77).state == "attached"
 
 
 def test_one_that_rests_is_on_a_call_and_does_not_expire() -> None:

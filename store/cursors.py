@@ -143,7 +143,6 @@ class Cursors:
     def begin(self, position: Position | None, gtids: Before) -> None:
         """Say where the stream of an empty ring begins, and what was executed before; None for what is not known."""
         self.track.open(position, gtids)
-        self._shared.followed.next = 0  # there are places to be named
 
     def join_member(self, name: str, start: Position, gtids: GtidSet | None) -> None:
         """Say where a member begins that joins a merged stream, before its first slot is put.
@@ -362,8 +361,7 @@ class Cursors:
         self.gate.jump(client_id, move)
         self.clients.remove(client_id)
         self._retention.hold()
-        if self._retention.subscribers or self.track.unlogged is not None:
-            self._retention.free()
+        self._retention.free()
         return move
 
     def expire(self, now: float, by: By = NOBODY) -> list[int]:
@@ -621,7 +619,6 @@ class Cursors:
         subscriber.given = True
         is_served = subscriber.go_back(self.track)
         self.resting.rouse(client_id)
-        self._retention.hold()
         self._retention.free()
         return is_served
 

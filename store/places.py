@@ -71,7 +71,6 @@ class Places:
             state = subscriber.state
             if isinstance(state, Waiting) and not (state.resume.is_portable or track.is_logged(state.resume)):
                 found[client_id] = state.resume
-        self._retention.hold()
         return found
 
     def place_after(self, client_id: int, batch_id: int) -> Cursor | None:
@@ -121,10 +120,9 @@ class Places:
             start = parse_place(start)
         sequence = track.start(start, unix_time)
         if sequence is not None:
-            floor = track.floor_at(start, sequence) if isinstance(start, Position) else None
-            return InRing(Reading(track, wanted, sequence, floor=floor)), None
-        place = start if isinstance(start, Position) else parse_place(str(start))
-        cursor = Cursor.at(place, delivered=place)
+            return InRing(Reading(track, wanted, sequence)), None
+        assert isinstance(start, Position)  # of anything else the slot is known
+        cursor = Cursor.at(start, delivered=start)
         return Ahead.at(track, cursor), cursor
 
     def go_on(self, cursor: Cursor | None, wanted: Wanted) -> InRing | Ahead:
@@ -225,7 +223,6 @@ class Places:
         reading.roll_back()
         self._clients.resting.rouse(client_id)
         self._clients.gate.jump(client_id, Move(Reason.SKIP, str(here), str(end), by.who, by.ms, held=True, rows=rows))
-        self._clients.unstored.add(client_id)
         return end
 
     # --- gaps --------------------------------------------------------------------------------------------------------

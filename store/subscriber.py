@@ -249,9 +249,8 @@ class Subscriber:
         """What it wants of the ring that it reads, or would read."""
         if isinstance(self.state, Served):
             return self.state.reading.slots
-        ring = self.state.track.ring
-        if self._slots is None or self._slots.ring is not ring:
-            self._slots = WantedSlots(ring, self.wanted)
+        if self._slots is None:
+            self._slots = WantedSlots(self.state.track.ring, self.wanted)
         return self._slots
 
     def lag_to(self, state: State) -> Lag | None:

@@ -188,6 +188,7 @@ class Clients:
         for client_id, subscriber in self.subscribers.items():
             if (former := earlier.subscribers.get(client_id)) is not None:
                 subscriber.last_active, subscriber.loaded = former.last_active, former.loaded
+                subscriber.is_drained = former.is_drained
         self.unstored |= earlier.unstored
 
     # --- what is known of one ----------------------------------------------------------------------------------------

@@ -73,6 +73,18 @@ class Places:
                 found[client_id] = state.resume
         return found
 
+    def undrained(self) -> dict[int, Cursor | None]:
+        """Return where the clients of outputs go on that may have applied what comes after that, or are applying it.
+
+        Without GTIDs they would not know it again at another source.
+        """
+        outputs = {client_id: it for client_id, it in self._clients.subscribers.items() if it.output}
+        return {
+            client_id: it.cursor
+            for client_id, it in outputs.items()
+            if not (it.cursor is not None and it.cursor.is_portable) and (it.is_drained is None or not it.is_drained())
+        }
+
     def place_after(self, client_id: int, batch_id: int) -> Cursor | None:
         """Return the place after a batch that was given and is not confirmed; None before it has a name.
 

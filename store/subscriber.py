@@ -62,6 +62,8 @@ class Subscriber:
         self.snapshots = Snapshots(stored.snapshots)
         self.protected = stored.protected
         self.output = stored.output
+        self.is_drained: Callable[[], bool] | None = None
+        """Whether its output has applied all that it was due, and nothing more; None: it has not said so yet."""
         self.refused = stored.refused
         self.owner = stored.owner
         self.limits = stored.limits
@@ -384,7 +386,7 @@ class Subscriber:
         It is no token's any more.
         """
         if output != self.output:
-            self.output, self.refused, self.owner = output, "", ""
+            self.output, self.refused, self.owner, self.is_drained = output, "", "", None
 
     def open_session(self, token: str) -> None:
         """Admit calls of this session only."""

@@ -42,6 +42,8 @@ CLOSING = 3.0
 """Seconds that the parser has to end when the destination stops."""
 STOPPED = 1 << 40
 """The first of the numbers that stand, among the keys of clients, for those of views that are stopped."""
+DRAINING = 5.0
+"""Seconds that outputs have, before another source is read without GTIDs, to apply what was read of the former one."""
 GLANCE = 1.0
 """Seconds between two looks at which clients hold others back, whose turns are over, and which have expired."""
 
@@ -581,11 +583,21 @@ class Instance(Main):
 
     def bound_clients(self) -> list[str]:
         """See `sluice.instance.serving.switch.Destination.bound_clients`."""
-        return [
-            f"{client_id} of {one.config.destination}, at {place_of(cursor)}"
-            for one in (self, *self._open_views)
-            for client_id, cursor in sorted(one.cursors.places.bound().items())
-        ]
+        found = []
+        for one in (self, *self._open_views):
+            cursors = {**one.cursors.places.undrained(), **one.cursors.places.bound()}
+            for client_id, cursor in sorted(cursors.items()):
+                output, _ = one.cursors.admission.owners(client_id) or ("", "")
+                whose = f" (output {output})" if output else ""
+                found.append(f"{client_id} of {one.config.destination}{whose}, at {place_of(cursor)}")
+        return found
+
+    async def drain(self) -> None:
+        """See `sluice.instance.serving.switch.Destination.drain`."""
+        end = time.monotonic() + DRAINING
+        # Tasks of outputs do it; who waits here is told of nothing.
+        while time.monotonic() < end and any(it.places.undrained() for it in self.cursors.with_views):  # noqa: ASYNC110
+            await asyncio.sleep(GLANCE / 20)
 
     async def read_on(self, parser: Parser, config: InstanceConfig, place: Cursor | None, *, is_another: bool) -> None:
         """Read the same source, or another one, on from a place, into the same ring if possible.

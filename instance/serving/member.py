@@ -104,6 +104,9 @@ class MemberSource:
         """See `Destination.bound_clients`: without GTIDs nothing is switched."""
         return []
 
+    async def drain(self) -> None:
+        """See `Destination.drain`: all have GTIDs."""
+
     def log_end(self) -> Cursor | None:
         """See `Destination.log_end`."""
         end = self._group.log_end()

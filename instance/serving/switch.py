@@ -88,6 +88,9 @@ class Destination(Protocol):
     def bound_clients(self) -> Sequence[str]:
         """Name the clients, also those of views, that are bound to the source that is read (`Places.bound`)."""
 
+    async def drain(self) -> None:
+        """Wait a while until outputs have applied what was read, where no GTIDs name that at another source."""
+
     def log_end(self) -> Cursor | None:
         """Return where the stream goes on so that the log has no gap; None without a log, or if that is too old."""
 
@@ -369,6 +372,7 @@ class SourceSwitch:
                 f" {wanted}: switch again when the rest has come, or set gtid_mode = ON at both servers"
             )
         if is_another and not (accept or by_itself):
+            await self._destination.drain()
             self._check_bound(wanted)
         since = before.since if before is not None else ""
         if is_another:
@@ -388,8 +392,9 @@ class SourceSwitch:
             config = self._destination.config
             raise SwitchRefusedError(
                 f"{self._about}{len(found)} clients wait for places that only {config.in_use} knows:"
-                f" {shorten(found, 'clients')}. Switch again when `sluice status` shows them as attached, or move them"
-                " (sluice seek). To switch at once, so that they miss changes or get some again, and a marker:"
+                f" {shorten(found, 'clients')}. Switch again when `sluice status` shows them as attached, those of"
+                " outputs without rows that wait; or move them (sluice seek). To switch at once, so that they miss"
+                " changes or get some again, and a marker:"
                 f" {self._command} --to {wanted} --accept"
             )
 

@@ -3,7 +3,7 @@
 import math
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...instance.config import BatchMode, InstanceConfig
 from ...instance.serving.serving import Serving, compile_where
@@ -355,6 +355,13 @@ class Calls(Destinations):
     def gtids_in(self, destination: str, client_id: int, batch_id: int) -> Mapping[str, str]:
         """Return the GTIDs of the transactions of an outstanding batch, see `sluice.store.reading.Reading.named`."""
         return self._running(destination).cursors.places.gtids_in(client_id, batch_id)
+
+    def attend_drain(self, destination: str, client_id: int, is_drained: Callable[[], bool]) -> None:
+        """Say how to know whether an output has applied all that it was due, and nothing more; raises as `status`.
+
+        Before it has said so, that is unknown: without GTIDs no other source is read then.
+        """
+        self._running(destination).cursors.clients.find(client_id).is_drained = is_drained
 
     def check_next(self, destination: str, client_id: int, batch_ids: Sequence[int]) -> None:
         """Raise UnknownBatchError unless a client has these batches to ack next, in this order."""

@@ -129,6 +129,13 @@ class Delivery:
         assert self._made is not None
         return self._made
 
+    def _is_drained(self) -> bool:
+        """Whether the other side has taken all that was due, and need not know anything when it comes again."""
+        if not (self._target.keeps_place and self._target.takes_transactions):
+            return True
+        status = self._embedded.status(self.output.destination, self.output.client_id)
+        return not self._target.is_ahead and not status.lag.entries
+
     def _hanging(self) -> str:
         """Say which call does not return; empty if each does."""
         for executor, what in (self._encoder, "the call that prepares a batch"), (self._sender, "a call of its target"):
@@ -184,6 +191,7 @@ class Delivery:
             if output.mistake:
                 raise ConfigError(output.mistake)
             self._made = await self._run(self._sender, self._make, output)
+        self._embedded.attend_drain(output.destination, output.client_id, self._is_drained)
         ready: asyncio.Queue[Prepared] = asyncio.Queue(settings.window)
         tasks: list[asyncio.Task[None]] = []
         try:

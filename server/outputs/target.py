@@ -107,6 +107,10 @@ class Target(Protocol):
         """Whether the other side keeps the place of the output with what it confirms: each change is there once."""
 
     @property
+    def is_ahead(self) -> bool:
+        """Whether it has applied transactions after its place, which it has to know when they come again."""
+
+    @property
     def takes_transactions(self) -> bool:
         """Whether it needs each transaction from its begin on: what is prepared first begins with a whole one."""
 

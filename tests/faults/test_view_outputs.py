@@ -21,10 +21,22 @@ KEYLESS = "keyless"
 @pytest.fixture(params=["mariadb118", pytest.param("mysql97", marks=pytest.mark.extended)])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     with pair_of(request.param) as found:
-        found.first.query(f"CREATE TABLE {SCHEMA}.{KEYLESS} (n INT)")
-        found.first.query(f"CREATE TABLE {SCHEMA}.hidden (n INT)")
-        found.catch_up(found.second, found.first)
+        make_tables(found)
         yield found
+
+
+@pytest.fixture
+def plain_pair() -> Iterator[Pair]:
+    """Two servers without GTIDs."""
+    with Pair("mysql97", "--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", gtids=False) as found:
+        make_tables(found)
+        yield found
+
+
+def make_tables(pair: Pair) -> None:
+    pair.first.query(f"CREATE TABLE {SCHEMA}.{KEYLESS} (n INT)")
+    pair.first.query(f"CREATE TABLE {SCHEMA}.hidden (n INT)")
+    pair.catch_up(pair.second, pair.first)
 
 
 def add(sluice: Sluice, pair: Pair, store: str, **settings: object) -> None:
@@ -68,6 +80,13 @@ def move(sluice: Sluice, pair: Pair) -> list[int]:
     return written
 
 
+def into(target: Server) -> dict[str, object]:
+    """Settings of an output to a server."""
+    url = f"mysql://{target.user}@{target.host}:{target.port}/"
+    progress = f"{SCHEMA}_progress"
+    return {"type": "mysql", "url": url, "password": target.password, "progress": progress, "start": "earliest"}
+
+
 TWICE = [-1, *(number for number in range(4) for _ in range(2))]
 
 
@@ -94,10 +113,8 @@ def test_files_of_a_view_have_each_change_once(sluice: Sluice, pair: Pair, tmp_p
 @pytest.mark.parametrize("store", ["file", pytest.param("memory", marks=pytest.mark.extended)])
 @pytest.mark.timeout(300)
 def test_the_target_of_a_view_has_each_change_once(sluice: Sluice, pair: Pair, mysql97: Server, store: str) -> None:
-    url = f"mysql://{mysql97.user}@{mysql97.host}:{mysql97.port}/"
-    given = {"type": "mysql", "url": url, "password": mysql97.password, "progress": f"{SCHEMA}_progress"}
     with copy_of(pair.first, mysql97, SCHEMA):
-        add(sluice, pair, store, start="earliest", **given)
+        add(sluice, pair, store, **into(mysql97))
         with sluice.reading():
             written = move(sluice, pair)
             eventually(
@@ -108,3 +125,49 @@ def test_the_target_of_a_view_has_each_change_once(sluice: Sluice, pair: Pair, m
         assert rows_of(mysql97) == written
         assert sorted(number for (number,) in rows(mysql97, SCHEMA, KEYLESS)) == TWICE
         assert rows(mysql97, SCHEMA, "hidden") == []
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(300)
+def test_without_gtids_another_server_is_read_when_the_target_of_a_view_knows_nothing_that_its_place_lacks(
+    sluice: Sluice, plain_pair: Pair, mysql97: Server
+) -> None:
+    """Sluice is killed when five of six transactions are applied, and the place is still before them."""
+
+    def insert(*numbers: int) -> None:
+        for number in numbers:  # too large to be joined
+            plain_pair.first.query(f"INSERT INTO {SCHEMA}.t VALUES ({number}, REPEAT('x', 60000))")
+
+    def applied() -> list[int]:
+        return [number for (number,) in mysql97.query(f"SELECT id FROM {SCHEMA}.t ORDER BY id")]
+
+    def waiting() -> int:
+        found: int = sluice.destination(VIEW)["clients"][0]["lag"]["transactions"]
+        return found
+
+    first, last = (mysql97.connect(autocommit=False) for _ in range(2))
+    with copy_of(plain_pair.first, mysql97, SCHEMA), first, last:
+        add(sluice, plain_pair, "memory", **into(mysql97))
+        with sluice.reading():
+            insert(1)
+            eventually(lambda: applied() == [1])
+            for session, number in ((first, 2), (last, 8)):
+                session.cursor().execute(f"INSERT INTO {SCHEMA}.t VALUES ({number}, '')")
+            insert(2)
+            eventually(lambda: waiting() == 1)
+            insert(3, 4, 5, 6, 7, 8)
+            eventually(lambda: waiting() == 7)
+            first.rollback()
+            eventually(lambda: applied() == [1, 2, 3, 4, 5, 6, 7], applied)
+            assert mysql97.query(f"SELECT COUNT(*) > 0 FROM {SCHEMA}_progress.sluice_output_applied") == [(1,)]
+            sluice.kill()
+            sluice.start()
+            sluice.wait_running()
+            with pytest.raises(AssertionError, match=rf"32001 of {VIEW} \(output copy\)"):
+                switch(sluice)
+            last.rollback()
+            switch(sluice)
+            assert source_of(sluice)["address"] == address(plain_pair.second)
+            insert(9)
+            eventually(lambda: applied() == [*range(1, 10)], lambda: (applied(), sluice.destination(VIEW)))
+            assert output_of(sluice, VIEW)["state"] == "running"

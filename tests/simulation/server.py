@@ -398,6 +398,9 @@ class Switching:
         place = self.cursors.track.last_boundary()
         return place is not None and place.position == self.cursors.position_before(self.cursors.ring.next)
 
+    async def drain(self) -> None:
+        """See `Destination.drain`: all places have GTIDs."""
+
     def bound_clients(self) -> list[str]:
         """See `Destination.bound_clients`: all places have GTIDs."""
         return []

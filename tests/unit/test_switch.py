@@ -706,6 +706,45 @@ async def test_without_gtids_a_switch_waits_until_the_stream_has_come_to_all_cli
     assert [await pair.take(it) for it in (MAIN, VIEW)] == [[b"three"]] * 2
 
 
+@pytest.mark.parametrize("name", [MAIN, VIEW])
+async def test_without_gtids_a_switch_waits_until_an_output_has_applied_what_was_read(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    without_gtids(monkeypatch)
+    monkeypatch.setattr(instance_module, "DRAINING", 0.05)
+    for it in (MAIN, VIEW):
+        await pair.start(it)
+    await pair.server.subscribe(name, 7, output="copy")
+    pair.write("orders", b"one")
+    refused = rf"1 clients wait .* 7 of {name} \(output copy\), at .*those of outputs"
+    with pytest.raises(SwitchRefusedError, match=refused):  # it has not said yet what its target has
+        await pair.server.switch_source(MAIN)
+    drained = False
+    pair.server.attend_drain(name, 7, lambda: drained)
+    with pytest.raises(SwitchRefusedError, match=refused):
+        await pair.server.switch_source(MAIN)
+    assert [it.address for it in pair.reading] == [FIRST]
+    monkeypatch.setattr(instance_module, "DRAINING", 60)
+    switching = pair.switch()
+    await asyncio.sleep(0.1)
+    assert not switching.done()
+    drained = True
+    await switching
+    assert [it.address for it in pair.reading] == [SECOND]
+
+
+async def test_with_gtids_or_at_once_a_switch_does_not_wait_for_outputs(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Source.proof.set()
+    await pair.take_one()
+    await pair.server.subscribe(MAIN, 7, start="latest", output="copy")
+    await pair.server.switch_source(MAIN)
+    without_gtids(monkeypatch)
+    await pair.server.switch_source(MAIN, accept=True)
+    assert [it.address for it in pair.reading] == [FIRST]
+
+
 @pytest.mark.parametrize("by_itself", [False, True])
 async def test_a_client_that_the_stream_has_not_come_to_is_told_of_a_switch_that_could_not_wait(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, by_itself: bool

@@ -27,6 +27,7 @@ class FileTarget:
     statistics: Mapping[str, float] = {}
     keeps_place = True
     takes_transactions = False
+    is_ahead = False
 
     def __init__(self, output: Output, settings: FileSettings) -> None:
         self._output = output

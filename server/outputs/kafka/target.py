@@ -64,6 +64,7 @@ class KafkaTarget:
         strict: bool = False,
     ) -> None:
         self.trouble = ""
+        self.is_ahead = False
         self.statistics: dict[str, float] = {}
         """See `Target.statistics`."""
         self._settings = settings

@@ -95,6 +95,11 @@ class MysqlTarget:
         self._schemas: frozenset[str] = frozenset()  # that the target had when it was opened
 
     @property
+    def is_ahead(self) -> bool:
+        """See `Target.is_ahead`; also while it is not open, and that is unknown."""
+        return self._workers is None or self._progress.is_ahead
+
+    @property
     def statistics(self) -> Mapping[str, float]:
         """See `Target.statistics`."""
         return {"returned": self._guard.returned} if self._settings.channel is not None else {}

@@ -40,6 +40,7 @@ class PluginTarget:
     trouble = ""
     statistics: Mapping[str, float] = {}
     takes_transactions = False
+    is_ahead = False
 
     def __init__(self, output: Output, kind: api.OutputKind) -> None:
         """Make it, without connecting. Raises DeliveryError when that fails."""

@@ -56,6 +56,7 @@ class ListTarget:
         """What the next sends raise after they have been confirmed."""
         self.keeps_place = False
         self.takes_transactions = False
+        self.is_ahead = False
         self.place: Place | None = None
         self.free = threading.Event()
         """Not set: a send waits for it."""
@@ -196,6 +197,26 @@ async def test_a_call_that_does_not_return_is_an_error_until_it_does(
     free.set()
     await soon(setup.acked)
     assert (found(), setup.delivery._encoder.began) == ([], None)
+
+
+async def test_it_is_drained_when_all_is_acked_and_its_target_knows_of_nothing_after_its_place(setup: Setup) -> None:
+    def is_drained() -> bool:
+        return setup.embedded._running(NAME).cursors.places.undrained() == {}
+
+    await setup.deliver(1)
+    await soon(setup.acked)
+    setup.target.is_ahead = True
+    assert is_drained(), "it would not have to know again what it is sent"
+    setup.target.keeps_place = setup.target.takes_transactions = True
+    assert not is_drained()
+    setup.target.is_ahead = False
+    assert is_drained()
+    setup.target.free.clear()
+    setup.source.put(1)
+    assert not is_drained()
+    setup.target.free.set()
+    await soon(setup.acked)
+    assert is_drained()
 
 
 async def test_nothing_is_acked_before_it_is_confirmed(setup: Setup) -> None:

@@ -68,7 +68,7 @@ class Instance(Main):
         self._removed: set[str] = set()
         """The members that were removed before the stream began, or whose ends are written down."""
         self._stopped_views: dict[str, Mapping[int, Cursor]] = {}
-        """The protected clients of each view that is stopped."""
+        """Where the protected clients of each view are that is not served."""
         self.name, self.member = config.destination, ONE
         self.turns = asyncio.Lock()
         """Of its sources: one is switched at a time."""
@@ -353,9 +353,14 @@ class Instance(Main):
             for view in self.views:
                 await view.close()
 
-    def keep_for(self, view: str, protected: Mapping[int, Cursor]) -> None:
+    def keep_for(self, view: View) -> None:
         """See `Main.keep_for`."""
-        self._stopped_views[view] = protected
+        self._stopped_views[view.config.destination] = view.needed
+        self._keep_for_views()
+
+    def keep_no_more_for(self, view: View) -> None:
+        """See `Main.keep_no_more_for`."""
+        self._stopped_views.pop(view.config.destination, None)
         self._keep_for_views()
 
     def _keep_for_views(self) -> None:

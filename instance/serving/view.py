@@ -3,12 +3,13 @@
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from ...protocol.errors import SluiceError
 from ...store.admission import Defaults
 from ...store.clients import Clients
 from ...store.commits import Commits
-from ...store.cursor import Cursor
+from ...store.cursor import OLDEST, Cursor
 from ...store.cursors import Cursors
 from ...store.moves import Gate
 from ...store.ring import Ring
@@ -43,8 +44,12 @@ class Main(Serving):
         self.views = [it for it in self.views if it is not view]
 
     @abstractmethod
-    def keep_for(self, view: str, protected: Mapping[int, Cursor]) -> None:
-        """Let the log keep what protected clients of a view that is stopped still need."""
+    def keep_for(self, view: "View") -> None:
+        """Let the log keep what protected clients of a view that is not served still need (`View.needed`)."""
+
+    @abstractmethod
+    def keep_no_more_for(self, view: "View") -> None:
+        """Keep it no more: the view is served."""
 
     @abstractmethod
     async def admit(self, view: "View") -> None:
@@ -63,6 +68,9 @@ class View(Serving):
     """It is served whenever its main is: nobody has stopped it."""
     is_open = False
     """Its clients are loaded, and nobody else can change what is stored of them."""
+    needed: Mapping[int, Cursor] = MappingProxyType({0: OLDEST})
+    """Where its protected clients are while it is not served: the log keeps what they need. It keeps everything as
+    long as they could not be read."""
     _epoch = 0
     _earlier: Clients | None = None
     """The clients that it serves again within a run of its main."""
@@ -103,14 +111,18 @@ class View(Serving):
         self._set_state("starting", "")
         self._earlier = None
         try:
+            self.needed = View.needed
             self._epoch, clients = await self._meta.open()
+            self.needed = {it.client_id: it.cursor for it in clients if it.protected and it.cursor is not None}
             self.gate = Gate(self._meta.moves)
             await self._load(clients)
         except Exception as error:
             if not isinstance(error, SluiceError):
                 logger.exception("it cannot start", extra={"destination": self.config.destination})
             await self._meta.close()
-            self._set_state("stopped", str(error) or type(error).__name__)
+            self._refuse(str(error) or type(error).__name__)
+            if self.main is not None:
+                self.main.keep_for(self)
             self.held = error if isinstance(error, HeldError) else None
             return False
         self.is_open = self.is_wanted
@@ -161,7 +173,7 @@ class View(Serving):
         )
         self._commits = Commits(self.cursors.clients)
         self._restore()
-        main.keep_for(self.config.destination, {})  # its own cursors do that again
+        main.keep_no_more_for(self)  # its own cursors do that again
         if self._earlier is not None:
             self.cursors.clients.continue_after(self._earlier)
             self._earlier = None
@@ -182,7 +194,8 @@ class View(Serving):
         try:
             if serves:
                 if self.main is not None:
-                    self.main.keep_for(self.config.destination, self.cursors.clients.protected)
+                    self.needed = self.cursors.clients.protected
+                    self.main.keep_for(self)
                 self.cursors.leave()
                 await self.settle()
         finally:
@@ -194,12 +207,18 @@ class View(Serving):
     async def close(self) -> None:
         """Let another process use what is stored of the clients."""
         if self.is_open:
-            self.is_open = False
+            self.is_open, self.needed = False, self.cursors.clients.protected
             await self._meta.close()
 
     def refuse_to_start(self, error: SluiceError) -> None:
         """Say that it cannot be served as it is configured now."""
-        self._set_state("stopped", str(error))
+        self._refuse(str(error))
+
+    def _refuse(self, problem: str) -> None:
+        """Be stopped, and say why, and what that means for the log."""
+        if self.config.main.has_log and self.needed is View.needed:
+            problem += f". Until its clients can be read, the log of {self.config.route} keeps all"
+        self._set_state("stopped", problem)
 
     def wait_for_main(self) -> None:
         """Say that it is not served because its main is not."""

@@ -212,9 +212,23 @@ class Destinations:
         destination = instance.config.destination
         for view in self._views(destination):
             await self._renew(view, instance)
+        for name, it in tuple(self.instances.items()):
+            is_own = isinstance(it, View) and it.config.route == destination and it not in instance.views
+            if isinstance(it, View) and is_own and await self._is_configured(name):
+                instance.keep_for(it)
         await instance.start()
         views = [it for it in self._views(destination) if it.is_open]
         await asyncio.gather(*(self.companions.start(it.config.destination) for it in (instance, *views)))
+
+    async def _is_configured(self, destination: str) -> bool:
+        """Whether a destination is configured, rightly or not."""
+        try:
+            await asyncio.to_thread(self._load, destination)
+        except UnknownDestinationError:
+            return False
+        except SluiceError:
+            return True
+        return True
 
     async def _start_view(self, config: InstanceConfig) -> None:
         """Start a view: at once if its main destination runs, else as soon as it does."""

@@ -15,6 +15,7 @@ from sluice.instance.config import InstanceConfig
 from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.quarantine import keep_late, path_of
 from sluice.instance.serving.view import View
+from sluice.protocol.cut import parse_place
 from sluice.protocol.errors import (
     BadParameterError,
     ConfigError,
@@ -28,6 +29,8 @@ from sluice.protocol.errors import (
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.lag import explain
 from sluice.store.batch import Batch, LateRows
+from sluice.store.cursor import OLDEST
+from sluice.store.log.log import Log
 from tests.stream import entries
 from tests.unit.test_embedded import WrittenByTest
 from tests.waiting import soon
@@ -50,9 +53,8 @@ class Setup:
         self.server = EmbeddedServer(self.load, self.make_parser)
 
     def config(self, name: str, **more: Any) -> InstanceConfig:
-        return InstanceConfig(
-            destination=name, file_data_dir=self.folder, file_flush_period=3_600_000, catch_up_readers=0, **more
-        )
+        options: dict[str, Any] = {"catch_up_readers": 0} | more
+        return InstanceConfig(destination=name, file_data_dir=self.folder, file_flush_period=3_600_000, **options)
 
     def load(self, destination: str) -> InstanceConfig:
         if destination in self.broken:
@@ -244,6 +246,75 @@ async def test_a_view_that_cannot_start_keeps_no_other_from_it(setup: Setup) -> 
     file.unlink()
     await setup.start(VIEW)
     assert setup.state() == ("running", "")
+
+
+async def with_protected(setup: Setup) -> None:
+    """Start with a log on disk, and a view with a protected client."""
+    setup.main = setup.config(MAIN, store="mixed", store_min_free=0, catch_up_readers=1)
+    await setup.start(MAIN, VIEW)
+    await setup.server.subscribe(VIEW, CLIENT, protected=True)
+    await setup.server.subscribe(MAIN, CLIENT)
+    setup.write("orders", b"one")
+    assert await setup.take() == [b"one"]
+
+
+def log_of(setup: Setup) -> Log:
+    log = setup.server.instances[MAIN].cursors.track.log
+    assert log is not None
+    return log
+
+
+async def test_the_log_keeps_all_for_a_view_whose_clients_cannot_be_read(setup: Setup) -> None:
+    await with_protected(setup)
+    await setup.server.stop(MAIN)
+    file = setup.folder / VIEW / "meta.dat"
+    stored = file.read_text()
+    file.write_text("{}")
+    await setup.start(MAIN)
+    assert [*log_of(setup).held.values()] == [OLDEST]
+    assert setup.state()[1].endswith(f"Until its clients can be read, the log of {MAIN} keeps all")
+    file.write_text(stored)
+    await setup.start(VIEW)
+    assert [it.position for it in log_of(setup).held.values()] == [parse_place(setup.where())]
+
+
+async def test_the_log_keeps_what_clients_need_of_a_view_that_cannot_start_otherwise(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await with_protected(setup)
+    where = setup.where()
+    await setup.server.stop(MAIN)
+
+    async def fail(self: View, _clients: object) -> None:
+        raise ConfigError("its places are of another kind of source")
+
+    monkeypatch.setattr(View, "_load", fail)
+    await setup.start(MAIN)
+    assert setup.state() == ("stopped", "its places are of another kind of source")
+    assert [str(it.position) for it in log_of(setup).held.values()] == [where]
+
+
+@pytest.mark.parametrize("how", ["stopped", "refused"])
+async def test_the_log_keeps_what_a_view_needs_that_does_not_start_with_its_destination(setup: Setup, how: str) -> None:
+    await with_protected(setup)
+    where = setup.where()
+    if how == "stopped":
+        await setup.server.stop(VIEW)
+        await setup.server.stop(MAIN)
+        await setup.start(MAIN)
+        assert setup.state() == ("stopped", "")
+    else:
+        setup.broken.add(VIEW)
+        setup.main = setup.main.model_copy(update={"get_ddl_isolation": True})
+        await setup.server.reload(MAIN)
+        assert setup.state() == ("stopped", f"{VIEW} has a mistake")
+    assert [str(it.position) for it in log_of(setup).held.values()] == [where]
+    setup.broken.clear()
+    del setup.filters[VIEW]
+    await setup.server.stop(VIEW)
+    await setup.server.stop(MAIN)
+    await setup.start(MAIN)
+    assert not log_of(setup).held, "it is configured no more"
 
 
 async def test_a_view_whose_store_fails_in_an_unforeseen_way_says_so(

@@ -10,7 +10,7 @@ from sluice.instance.properties import Property
 from sluice.server.outputs.mysql.progress import Progress, _may_repeat
 from sluice.server.outputs.mysql.settings import MysqlSettings
 from sluice.server.outputs.settings import PLACE, PREFIX, Output
-from sluice.server.outputs.target import RejectedError
+from sluice.server.outputs.target import DeliveryError, RejectedError
 from sluice.sql.database import Database
 
 if TYPE_CHECKING:
@@ -95,3 +95,13 @@ def test_without_a_gtid_what_comes_from_another_server_is_refused_as_long_as_som
         found.pass_over("t", " g@4\n")
     assert found.pass_over("t", " g@4 0-1-5\n") == []
     assert found.pass_over("t", " g@9\n") is None
+
+
+def test_a_part_of_a_transaction_from_another_server_waits_for_its_gtid_if_that_comes_with_its_end() -> None:
+    found = progress(("s", " f@4 0-1-5\n"))
+    with pytest.raises(DeliveryError, match="at g@4 was read"):
+        found.has_open("t", " g@4\n")
+    assert found.has_open("t", " g@4 0-1-5\n")
+    assert not found.has_open("t", " g@9 0-1-6\n")
+    with pytest.raises(RejectedError, match="read from s"):
+        progress(("s", " f@4\n")).has_open("t", " g@4\n")

@@ -206,11 +206,20 @@ class Progress:
     def has_open(self, server: str, name: str) -> bool:
         """Whether a transaction is applied already of which a part has come; without a name: the one before goes on.
 
-        Raises RejectedError as `pass_over` does.
+        Raises RejectedError as `pass_over` does, and DeliveryError as long as its GTID has not come.
         """
         if name:
-            self._check_server(server, name)
-            self._passes_open = self._find(name.rstrip("\n")) is not None
+            line = name.rstrip("\n")
+            try:
+                self._check_server(server, line)
+            except RejectedError:
+                if _parts(line)[1] or not all(_parts(it)[1] for it in self._applied):
+                    raise
+                raise DeliveryError(
+                    f"a part of the transaction at {line.strip()} was read: only its GTID says whether it is applied"
+                    " already, and that comes with its end"
+                ) from None
+            self._passes_open = self._find(line) is not None
         return self._passes_open
 
     def _find(self, name: str) -> str | None:

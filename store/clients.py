@@ -4,6 +4,7 @@ import itertools
 import secrets
 from collections.abc import Sequence
 
+from ..protocol.cut import places_in
 from ..protocol.errors import NotSubscribedError, UnknownBatchError
 from ..protocol.position import Position
 from .allowance import UNLIMITED, Allowance, Limits
@@ -204,9 +205,10 @@ class Clients:
         """Return the durable cursor of a client; None while its place has no name."""
         return self.find(client_id).cursor
 
-    def has_given_beyond(self, position: Position) -> bool:
-        """Whether a client may have been given something that comes after a place."""
-        reached = (it.reached for it in self.subscribers.values())
+    def has_given_beyond(self, position: Position, member: str) -> bool:
+        """Whether a client may have been given something that comes after a place of a source."""
+        known = (it.reached for it in self.subscribers.values())
+        reached = (places_in(it).get(member) for it in known if it is not None)
         return any(it is not None and it.is_comparable(position) and not it.precedes(position) for it in reached)
 
     def outstanding(self, client_id: int) -> int:

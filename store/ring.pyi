@@ -1,8 +1,7 @@
 import builtins
-import threading
 from collections.abc import Callable, Hashable, Iterable
 from enum import IntEnum, IntFlag
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 from typing_extensions import Buffer
@@ -60,6 +59,8 @@ class Staging:
 
     def __len__(self) -> int: ...
     def clear(self) -> None: ...
+    def put_places(self) -> list[Place]: ...
+    def gtid_in_part(self) -> tuple[int, int] | None: ...
     def add_entry(
         self,
         writer: SegmentWriter,
@@ -103,6 +104,9 @@ class Collected:
     execute_ms: int
     complete: bool
 
+class Stop(Protocol):
+    def is_set(self) -> bool: ...
+
 class Ring:
     pool: SegmentPool
     sources: Registry
@@ -129,7 +133,7 @@ class Ring:
 
     def __init__(self, size: int = 16384, memory: int = ..., segment_size: int = 0) -> None: ...
     def __len__(self) -> int: ...
-    def put(self, staging: Staging, stop: threading.Event | None = None) -> bool: ...
+    def put(self, staging: Staging, stop: Stop | None = None) -> bool: ...
     @property
     def fill(self) -> float: ...
     @property

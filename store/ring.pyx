@@ -100,6 +100,27 @@ cdef class Staging:
         self.cut(self.taken)
         self.count = self.taken = self.bytes = 0
 
+    def put_places(self):
+        """Of what is put in part: the places after the last slot of each source that is put, as `Ring.after`."""
+        cdef Py_ssize_t i
+        cdef Slot *slot
+        found = {}
+        for i in range(self.taken):
+            slot = &self.slots[i]
+            found.pop(slot.source, None)     # in the order of these slots
+            found[slot.source] = (slot.source, slot.next_file, slot.next_begin, slot.next_n)
+        return list(found.values())
+
+    def gtid_in_part(self):
+        """The GTID of the transaction that ends next in what is not yet put: (its source, its number), or None."""
+        cdef Py_ssize_t i
+        cdef Slot *slot
+        for i in range(self.taken, self.count):
+            slot = &self.slots[i]
+            if slot.flags & BOUNDARY:
+                return (slot.gtid, slot.gtid_last) if slot.gtid else None
+        return None
+
     cdef int cut(self, Py_ssize_t count) except -1:
         cdef Segment segment
         while self.count > count:
@@ -273,7 +294,7 @@ cdef class Ring:
     def put(self, Staging staging not None, stop=None):
         """Moves the staged slots into the ring; blocks while it is full. False when the ring was closed or `stop` set.
 
-        `stop` is a `threading.Event`; the thread that sets it calls `wake()`. As many slots as fit are published at
+        `stop` is asked as a `threading.Event` is; who sets it calls `wake()`. As many slots as fit are published at
         once. An entry larger than the memory bound is admitted when nothing else is stored and readers pin no more than
         one batch can be. `on_put` is called after slots were published and once before a wait.
         """

@@ -126,9 +126,10 @@ class Group:
         start: Cursor | None = None,
         later: Sequence[Cursor] = (),
         joins: bool = True,
+        ring: Ring | None = None,
         **options: Any,
     ) -> None:
-        self.ring = Ring()
+        self.ring = Ring() if ring is None else ring
         self.members: dict[str, Played] = {}
         """As they were made last."""
         self.begun: list[tuple[Position | None, Executed | None]] = []

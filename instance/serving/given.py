@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ...protocol.cut import Cut
+from ...protocol.cut import ONE, Cut
 from ...protocol.errors import SwitchRefusedError
 from ...protocol.gtid import parse_gtids
 from ...store.cursor import Cursor, member_of
@@ -13,6 +13,8 @@ from ..source import Parser
 
 class Given:
     """Of a single source."""
+
+    _member = ONE
 
     def __init__(self, cursors: Cursors) -> None:
         """``cursors``: those of the destination, with its views."""
@@ -51,16 +53,18 @@ class Given:
 
         None if there is none, or its GTID is unknown. ``parser`` has read it.
         """
-        gtid, cursors = parser.status.gtid_in_part, self._cursors
-        assert boundary.position is not None
-        if not (boundary.gtid and gtid):
-            return None
-        if not any(it.clients.has_given_beyond(boundary.position) for it in cursors.with_views):
+        gtid = parser.status.gtid_in_part
+        if not (boundary.gtid and gtid and self._is_given_beyond(boundary)):
             return None
         source, number = gtid
         gtids = parse_gtids(boundary.gtid)
-        gtids.add(cursors.ring.gtid_sources[source][1], number)
+        gtids.add(self._cursors.ring.gtid_sources[source][1], number)
         return replace(boundary, gtid=str(gtids))
+
+    def _is_given_beyond(self, boundary: Cursor) -> bool:
+        """Whether a client was given something of the source after a place."""
+        place, member = boundary.position, self._member
+        return place is not None and any(it.clients.has_given_beyond(place, member) for it in self._cursors.with_views)
 
     def _of(self, place: Cursor) -> Cursor | None:
         """Return the source's part of a place; None if the place is before its start."""
@@ -79,16 +83,17 @@ class GivenOfMember(Given):
         return b""
 
     def in_part(self, boundary: Cursor, parser: Parser) -> Cursor | None:
-        """Return None; raise SwitchRefusedError if a transaction of the member was put in part: it is a large one."""
-        del boundary, parser
+        """See `Given.in_part`. Raises SwitchRefusedError if the GTID is unknown, as that of a large transaction is."""
         end = self._cursors.position_before(self._cursors.ring.next)
         place = end.places.get(self._member) if isinstance(end, Cut) else None
-        if place is not None and place != place.transaction:
+        if place is None or place == place.transaction:
+            return None
+        if parser.status.gtid_in_part is None and self._is_given_beyond(boundary):
             raise SwitchRefusedError(
                 f"the transaction at {place} is larger than sluice.group.pool, and was delivered in part: switch again"
                 " when the rest has come"
             )
-        return None
+        return super().in_part(boundary, parser)
 
     def _of(self, place: Cursor) -> Cursor | None:
         found = member_of(place, self._member) if isinstance(place.position, Cut) else None

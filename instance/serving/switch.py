@@ -137,6 +137,7 @@ class SourceSwitch:
         self._prover: Parser | None = None
         self._detection: Detection | None = None
         self._torn: Cursor | None = None  # after the transaction of which clients were given a part
+        self._is_leaving = False  # what reads the source is asked to end
         self._is_halted = False  # nothing is read: a switch waits for somebody to accept what it loses
         self._moved: SluiceError | None = None  # the failure of a parser that was followed last
 
@@ -201,7 +202,8 @@ class SourceSwitch:
             if self._prover is not None:
                 self._prover.stop()
             _, pending = await asyncio.wait({self._task}, timeout=CLOSING)
-            if pending and self._prover is not None:  # else the stream begins again, which comes to an end
+            is_over = self._prover is None and not self._is_leaving
+            if pending and not is_over:  # else the stream begins again, which comes to an end
                 self._task.cancel()
                 await asyncio.wait({self._task})
 
@@ -249,8 +251,16 @@ class SourceSwitch:
         if not isinstance(parser.failure, SourceMovedError):  # the former server has answered meanwhile
             return
         logger.warning("%s", f"another server is read from here on at {config.place}", extra=self._where)
-        await destination.stop_reading(parser)
+        await self._leave(parser)
         await destination.read_on(parser, config, place, is_another=True)
+
+    async def _leave(self, parser: Parser) -> None:
+        """Read the source no longer; that may be given up."""
+        self._is_leaving = True
+        try:
+            await self._destination.stop_reading(parser)
+        finally:
+            self._is_leaving = False
 
     def _cannot_follow(self, parser: Parser, error: SluiceError) -> None:
         failure = parser.failure
@@ -295,8 +305,8 @@ class SourceSwitch:
         stays_halted = by_itself or self._is_halted
         logger.info("%sswitching from %s to %s", self._about, before, wanted, extra=self._where)
         self._status = replace(self._status, switching=wanted)
-        await destination.stop_reading(parser)
         try:
+            await self._leave(parser)
             config, place, lost = await self._prove(wanted, parser, accept=accept, by_itself=by_itself)
         except asyncio.CancelledError:
             self._status = replace(self._status, switching="")

@@ -121,6 +121,66 @@ def test_a_member_is_switched_by_hand_while_the_other_goes_on_and_after_a_restar
         assert take(sluice, 1) == [("pair", "4")]
 
 
+def fill(sluice: Sluice, pair: Pair, other: tuple[Server, str]) -> None:
+    """Begin with a client that takes nothing, and write to both members until nothing more fits the ring."""
+    configure(sluice, pair, other, canal__instance__memory__buffer__size=16)
+    server, table = other
+    sluice.start()
+    sluice.wait_running()
+    sluice.client().subscribe()
+    write(pair.first, "shop.t", *range(1, 10))
+    write(server, table, *range(1, 10))
+    eventually(lambda: sluice.destination()["full"], "the ring is full")
+
+
+def test_a_member_is_switched_while_a_client_that_takes_nothing_keeps_the_ring_full(
+    sluice: Sluice, pair: Pair, other: tuple[Server, str]
+) -> None:
+    fill(sluice, pair, other)
+    pair.catch_up(pair.second, pair.first)
+    pair.promote(pair.second)
+    code, text = switch(sluice, "--member", "pair")
+    assert code == 0, text
+    assert read_of(sluice) == address(pair.second)
+    write(pair.second, "shop.t", 10)
+    write(*other, 10)
+    found, wanted = take(sluice, 20), [str(it) for it in range(1, 11)]
+    assert (of(found, "pair"), of(found, "other")) == (wanted, wanted)
+    assert not sluice.client().get_without_ack(0.5)
+
+
+def test_a_transaction_that_was_given_in_part_and_not_acked_comes_whole_of_the_other_server(
+    sluice: Sluice, pair: Pair, other: tuple[Server, str]
+) -> None:
+    configure(sluice, pair, other, canal__instance__memory__buffer__size=16)
+    with sluice:
+        sluice.wait_running()
+        sluice.client().subscribe()
+        rows = "".join(f"INSERT INTO shop.t (id) VALUES ({it});\n" for it in range(1, 31))
+        pair.first.script(f"BEGIN;\n{rows}COMMIT;\n")
+        eventually(lambda: sluice.destination()["full"], "the ring is full")
+        assert sluice.client().get_without_ack(SECONDS)
+        pair.catch_up(pair.second, pair.first)
+        pair.promote(pair.second)
+        code, text = switch(sluice, "--member", "pair")
+        assert code == 0, text
+        assert of(take(sluice, 30), "pair") == [str(it) for it in range(1, 31)]
+
+
+def test_a_switch_of_a_member_that_is_refused_while_the_ring_is_full_loses_nothing(
+    sluice: Sluice, pair: Pair, other: tuple[Server, str]
+) -> None:
+    pair.run(pair.second, "STOP REPLICA")
+    fill(sluice, pair, other)
+    for _ in range(2):
+        code, text = switch(sluice, "--member", "pair")
+        assert code == 2, text
+        assert "transactions that were delivered" in " ".join(text.split()), text
+    found, wanted = take(sluice, 18), [str(it) for it in range(1, 10)]
+    assert (of(found, "pair"), of(found, "other")) == (wanted, wanted)
+    assert not sluice.client().get_without_ack(0.5)
+
+
 def test_a_member_whose_server_dies_is_read_of_the_other_one_by_itself(
     sluice: Sluice, pair: Pair, other: tuple[Server, str]
 ) -> None:

@@ -10,7 +10,7 @@ from sluice.protocol.cut import Cut
 from sluice.protocol.errors import ConfigError, NotStoredError, PurgedError
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.store.cursor import Cursor
-from sluice.store.ring import Kind
+from sluice.store.ring import Kind, Ring
 from tests.members import Group, place
 from tests.waiting import eventually
 
@@ -251,3 +251,85 @@ def test_a_member_may_begin_at_a_place_that_only_its_first_slot_names(tmp_path: 
         group.kept["c"].set_result(None)
         eventually(lambda: group.rest() is None and "c:3" in group.rows())  # type: ignore[func-returns-value]
         assert group.end() == cut(a=3, b=1, c=6)
+
+
+def full(tmp_path: Path, **options: Any) -> Group:
+    """A group whose ring takes a whole transaction of a, and what begins one of b."""
+    return Group(tmp_path, "a", "b", start=Cursor.at(cut(a=0, b=0)), ring=Ring(8), order="arrival", **options)
+
+
+def fill(group: Group) -> None:
+    a, b = group.member("a").begin(), group.member("b").begin()
+    a.bring("1", "2", "3")
+    group.wait_for_slots(5)
+    b.bring("4", "5", "6", "7")
+    wait_for_full(group)
+
+
+def wait_for_full(group: Group) -> None:
+    def is_full() -> bool:
+        group.rest()
+        return group.ring.waiting
+
+    eventually(is_full)
+
+
+def halt(group: Group, name: str) -> None:
+    group.parser.halt(name)
+    eventually(lambda: group.parser.is_halted(name))
+
+
+def test_a_member_is_halted_while_the_ring_is_full_and_the_rest_is_read_again(tmp_path: Path) -> None:
+    with full(tmp_path) as group:
+        fill(group)
+        a, b = group.members["a"], group.members["b"]
+        halt(group, "a")
+        assert a.is_stopped
+        again = group.member("b", after=b)
+        assert again.places[0] == Cursor.at(place("b", 0, 3)), "two rows are in the ring, and what begins it"
+        assert group.end() == Cut({"a": place("a", 1), "b": place("b", 0, 3)})
+        again.begin().bring("6", "7")
+        wait_for_full(group)
+        halted = group.members["a"]
+        group.ring.free_to(5)
+        group.wait_for("b:4", "b:5", "b:6", "b:7")
+        group.parser.go_on("a")
+        assert group.member("a", after=halted).begin().at == (1, 0)
+        group.members["a"].bring("9")
+        group.ring.free_to(8)
+        group.wait_for("b:6", "b:7", "a:9")
+
+
+def test_nobody_comes_between_a_transaction_that_is_halted_while_the_ring_is_full(tmp_path: Path) -> None:
+    with full(tmp_path) as group:
+        fill(group)
+        a, b = group.members["a"], group.members["b"]
+        halt(group, "b")
+        group.member("a", after=a).begin().bring("9")
+        group.ring.free_to(5)
+        for _ in range(3):
+            group.rest()
+        halted = group.members["b"]
+        assert halted.is_stopped
+        assert group.rows() == ["b:4", "b:5"]
+        group.parser.go_on("b")
+        group.member("b", after=halted if halted is not b else b).begin().bring("6", "7")
+        group.wait_for("b:4", "b:5", "b:6", "b:7", "a:9")
+
+
+def test_a_marker_is_put_once_although_a_member_is_halted_while_it_waits_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with full(tmp_path) as group:
+        fill(group)
+        group.parser.reconfigure(group.config("a", "c"))
+        halt(group, "a")
+        wait_for_full(group)
+        group.ring.free_to(5)
+        group.wait_for("b:4", "b:5", "b:gap")
+        group.parser.go_on("a")
+        before = group.members["a"]
+        fail_once(group, monkeypatch)
+        group.member("a", after=before).begin().bring("9")
+        group.wait_for("b:4", "b:5", "b:gap", "a:9")
+        assert group.members["a"].at == (2, 0), "of b nothing is read"

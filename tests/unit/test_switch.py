@@ -271,6 +271,28 @@ async def test_a_proof_that_does_not_end_is_given_up(pair: Pair, monkeypatch: py
     assert pair.server.destination_status(MAIN).source.switching == ""  # type: ignore[union-attr]
 
 
+async def test_a_stop_gives_up_a_switch_that_waits_for_the_source_to_be_left(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pair.start(MAIN)
+    waits = asyncio.Event()
+
+    async def wait(_: object) -> None:
+        waits.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(pair.instance, "stop_reading", wait)
+    switching = pair.switch()
+    await waits.wait()
+    async with asyncio.timeout(10):
+        await pair.server.stop(MAIN)
+    assert pair.state(MAIN) == ("stopped", "")
+    assert (status := pair.instance.source_status) is not None
+    assert not status.switching
+    with pytest.raises(asyncio.CancelledError):
+        await switching
+
+
 async def test_no_reader_of_the_former_source_is_left(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that is behind asks for one while the readers are closed."""
     monkeypatch.setattr(Pair, "readers", 1)

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -65,6 +65,13 @@ SAID: Final = 60.0
 """Seconds until it is said again that transactions of a member come too late."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Interruption:
+    """What ends a wait for room in the ring, asked as an event is."""
+
+    is_set: Callable[[], bool]
+
+
 class GroupParser(ParserThread):
     """Reads a group: see `sluice.instance.source.Parser`."""
 
@@ -101,6 +108,8 @@ class GroupParser(ParserThread):
         self._halting: set[str] = set()  # the members that are to be read no longer ...
         self._halted: dict[str, Cursor | None] = {}  # ... and those that are not, with their places ...
         self._unbegun: frozenset[str] = frozenset()  # ... or because the stream has not begun
+        self._in_part: tuple[int, int] | None = None  # see `ParserStatus.gtid_in_part`
+        self._interruption = _Interruption(self._is_interrupted)
         self._broken: set[str] = set()  # the members of which a transaction was ended by a marker
         self._wake = threading.Event()
         self._lock = threading.Lock()  # of the merger, and of what is said of the state
@@ -145,6 +154,7 @@ class GroupParser(ParserThread):
             silent=max((it.silent for it in found), default=0.0),
             history="; ".join(it.history for it in found if it.history),
             members=self._member_statuses(),
+            gtid_in_part=self._in_part,
         )
 
     def _member_statuses(self) -> tuple[MemberStatus, ...]:
@@ -290,6 +300,7 @@ class GroupParser(ParserThread):
         """See `sluice.instance.source.Grouped.halt`."""
         self._halting.add(member)
         self._wake.set()
+        self._ring.wake()
 
     def is_halted(self, member: str) -> bool:
         """See `sluice.instance.source.Grouped.is_halted`: so it is before the stream has begun, too."""
@@ -383,9 +394,10 @@ class GroupParser(ParserThread):
                 self._open(merger, name, places_of(name, places))
                 self._members[name].is_admitted = self._reached is None
             self._add_others(merger)
+            if self._reached is not None:
+                self._halt_members(merger)
             for name in inside - self._config.parts.keys():
-                self._end_transaction(name)
-                self._put()
+                self._put(broken=name)
             return not self._stopping.is_set() and self._merge(merger, places, kept)
         finally:
             ended = [*self._ended, *self._current()]
@@ -468,7 +480,9 @@ class GroupParser(ParserThread):
     def _merge(self, merger: Merger, places: Sequence[Cursor | None], kept: Cut) -> bool:
         """Merge; return whether it is to begin at other places."""
         tick = 0.0
-        while not self._stopping.is_set():
+        while not (self._stopping.is_set() or self._ring.closed):
+            if len(self._staging):  # there was no room for it
+                return True
             self._wake.wait(merger.period / 1_000_000)
             self._wake.clear()
             if self._reached is None and (self._places is not places or self._reconfigured is not None):
@@ -492,10 +506,7 @@ class GroupParser(ParserThread):
             if len(slices):
                 self._is_moving = True
                 move(self._pools, slices, self._ring, self._staging, self._writer)
-                if slices[-1] & Mark.BROKEN:
-                    self._end_transaction(merger.names[slices[-3]])
-                if not self._put():
-                    return False
+                self._put(broken=merger.names[slices[-3]] if slices[-1] & Mark.BROKEN else "")
                 self._wake.set()  # there may be more
             elif self._has_ended:
                 return False
@@ -580,7 +591,7 @@ class GroupParser(ParserThread):
                 merger.reset(it.name)
             self._drop(it.name)
             Track(self._ring).stage_join(self._staging, self._writer, it.name, after)
-            if self._ring.put(self._staging, self._stopping):
+            if self._ring.put(self._staging, self._interruption):
                 self._reached = self._reached.advance(it.name, after)
                 self._open(merger, it.name, found)
 
@@ -614,7 +625,6 @@ class GroupParser(ParserThread):
         place = (member.place if member is not None else None) or self._reached.places[name]
         why = f"member {name}: the rest of the transaction at {place} is not delivered, for the member was removed"
         logger.error("%s", why)
-        self._broken.add(name)
         file, offset = place.canal_place
         header = Header(
             version=1,
@@ -685,7 +695,7 @@ class GroupParser(ParserThread):
                     self._pass_gap(it, it.gap)
             elif self._is_kept(it) and may_join and it.begun is not None:
                 Track(self._ring).stage_join(self._staging, self._writer, it.name, it.begun)
-                if self._ring.put(self._staging, self._stopping):
+                if self._ring.put(self._staging, self._interruption):
                     self._reached = self._reached.advance(it.name, it.begun)
                     it.is_admitted = True
                     logger.info("member %s joins at %s", it.name, it.begun)
@@ -718,16 +728,32 @@ class GroupParser(ParserThread):
         self._on_begin(self._reached.advance(member.name, member.begun), None)
         self.failure = None
 
-    def _put(self) -> bool:
-        """Put what is staged; False when it is to stop."""
-        if not self._ring.put(self._staging, self._stopping):
-            return False
+    def _put(self, *, broken: str = "") -> None:
+        """Put what is staged, with a marker if it ends with a transaction of a member that is broken.
+
+        When the wait for room ends before there is some, the rest is read again.
+        """
+        if broken:
+            self._end_transaction(broken)
+        is_put = self._ring.put(self._staging, self._interruption)
         assert self._reached is not None, "begun before"
-        self._is_moving = False
-        for it in self._current():
-            if (place := it.place) is not None:
-                self._reached = self._reached.advance(it.name, place)
-        return True
+        if not is_put:
+            track = Track(self._ring)
+            for it in self._staging.put_places():
+                self._reached = self._reached.advance(track.member(it), track.position(it))
+            self._in_part = self._staging.gtid_in_part()
+            return
+        self._is_moving, self._in_part = False, None
+        if broken:
+            self._broken.add(broken)
+        for member in self._current():
+            if (place := member.place) is not None:
+                self._reached = self._reached.advance(member.name, place)
+
+    def _is_interrupted(self) -> bool:
+        """Whether no room in the ring is waited for: the thread is to end, or a member is to be read no longer."""
+        is_halting = self._ring.waiting and any(it in self._halting for it in self._members)
+        return is_halting or self._stopping.is_set()
 
 
 def _has(parser: MemberParser, schema: str, table: str) -> bool:

@@ -153,7 +153,8 @@ class InstanceConfig(Settings):
     it."""
     source: Annotated[str, BeforeValidator(lower)] = setting("sluice.instance.source", "mysql")
     """Kind of the source. `mysql` is MySQL or MariaDB, `files` is a folder with their [binlog files](howto/files.md),
-    `kafka` is a topic with TiDB's secondary binlog and `ticdc` is a topic of TiCDC ([TiDB](tidb.md)). `group` is
+    `kafka` is a topic with TiDB's secondary binlog and `ticdc` is a topic of TiCDC ([TiDB](tidb.md)). `pump` is what a
+    [pump for TiDB](howto/pump.md#a-destination-that-reads-the-pump) on this machine has stored. `group` is
     [several sources](howto/groups.md) that become one stream. `process` is another destination and a
     [function](howto/processing.md) that processes its rows. Each kind has its own settings, listed below under its own
     heading. An [installed package](howto/plugins.md) can bring other kinds."""

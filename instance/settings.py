@@ -1,6 +1,7 @@
 """How a configuration model declares its keys, and how it is filled from properties."""
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
@@ -38,6 +39,14 @@ def setting(
 def names(value: Any) -> Any:
     """Return the names that a text lists, separated by commas, and any other value unchanged."""
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+def urls(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the URLs of servers unchanged. Raises ValueError if one is none."""
+    for url in value:
+        if not re.fullmatch(r"https?://[^\s/@]+/?", url):
+            raise ValueError(f"{url[:200]!r} is not the URL of a server, as http://pd-1:2379")
+    return value
 
 
 LONGEST_VALUE: Final = 1 << 20

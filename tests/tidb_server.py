@@ -1,4 +1,4 @@
-"""What answers as a TiDB does to a pump: the time by SQL, and a key of TiKV over HTTP. A TiDB itself cannot be had."""
+"""What answers as a TiDB does: the time by SQL; a key of TiKV, and DDL jobs, over HTTP. A TiDB itself cannot be had."""
 
 import json
 import threading
@@ -16,6 +16,8 @@ class TidbServer:
         """What it takes for a timestamp of the cluster."""
         self.keys: dict[bytes, Any] = {}
         """What TiKV has of a key, as TiDB shows it."""
+        self.jobs: list[dict[str, Any]] = []
+        """The history of its DDL jobs."""
         self.asked = 0
         """Questions for the time."""
         self._sql = Peer(self._talk)
@@ -54,12 +56,16 @@ class TidbServer:
                 talk.send(OK)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        keys = self.keys
+        server = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                key = bytes.fromhex(self.path.removeprefix("/mvcc/hex/"))
-                answer = json.dumps({"key": key.hex(), "region_id": 8, "value": keys.get(key, {})}).encode()
+                if self.path == "/ddl/history":
+                    answer = json.dumps(server.jobs).encode()
+                else:
+                    key = bytes.fromhex(self.path.removeprefix("/mvcc/hex/"))
+                    found = {"key": key.hex(), "region_id": 8, "value": server.keys.get(key, {})}
+                    answer = json.dumps(found).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()

@@ -1,7 +1,8 @@
-"""What a pump asks of the TiDB servers of its cluster: the time, and what has become of a transaction. It blocks.
+"""What is asked of the TiDB servers of a cluster: the time, what has become of a transaction, DDL jobs. It blocks.
 
 The time is a transaction's start_ts, by SQL. What has become of one stands in TiKV, under the first key that it has
-locked. A TiDB answers to ``/mvcc/hex/<key>`` (its docs/tidb_http_api.md; what is 0 or empty is left out)::
+locked. A TiDB answers to ``/ddl/history`` with a list of jobs, and to ``/mvcc/hex/<key>`` (its docs/tidb_http_api.md;
+what is 0 or empty is left out)::
 
     {"key", "region_id", "value": {"info": {
         "lock": {"start_ts"},
@@ -68,10 +69,20 @@ class Cluster:
         problems = []
         for url in list(self._urls):
             try:
-                return _commit_ts(self._get(f"{url}/mvcc/hex/{key.hex()}"), start_ts)
+                return _commit_ts(json.loads(self._get(f"{url}/mvcc/hex/{key.hex()}", LONGEST)), start_ts)
             except (urllib3.exceptions.HTTPError, ValueError, RecursionError) as error:
                 problems.append(f"{url}: {error}")
         raise ClusterError(f"TiDB does not report what has become of a transaction: {'; '.join(problems)}")
+
+    def jobs(self, longest: int) -> bytes:
+        """Return the history of all DDL jobs, a list in JSON, of at most so many bytes. Raises ClusterError."""
+        problems = []
+        for url in list(self._urls):
+            try:
+                return self._get(f"{url}/ddl/history", longest)
+            except (urllib3.exceptions.HTTPError, ValueError) as error:
+                problems.append(f"{url}: {error}")
+        raise ClusterError(f"TiDB does not report its DDL jobs: {'; '.join(problems)}")
 
     def _ask_for_time(self) -> int:
         if self._session is None:
@@ -93,17 +104,17 @@ class Cluster:
             with contextlib.suppress(pymysql.MySQLError, OSError):  # it is gone either way
                 session.close()
 
-    def _get(self, url: str) -> Any:
+    def _get(self, url: str, longest: int) -> bytes:
         response = self._pool.request("GET", url, preload_content=False, redirect=False)
         try:
-            data = response.read(LONGEST + 1)
+            data = response.read(longest + 1)
         finally:
             response.close()
-        if len(data) > LONGEST:
-            raise ValueError(f"its answer has more than {LONGEST} bytes")
+        if len(data) > longest:
+            raise ValueError(f"its answer has more than {longest} bytes")
         if response.status != 200:
             raise ValueError(f"it answers {response.status}: {data[:300].decode(errors='replace')}")
-        return json.loads(data)
+        return data
 
 
 def _commit_ts(answer: Any, start_ts: int) -> int | None:

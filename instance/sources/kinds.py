@@ -11,6 +11,7 @@ from .kafka.config import KafkaConfig
 from .mysql.config import MysqlConfig
 from .plugin.config import config_of as open_config
 from .process.config import ProcessConfig
+from .pump.config import PumpLogConfig
 from .ticdc.config import TicdcConfig
 
 CONFIGS: Final[Mapping[str, type[InstanceConfig]]] = {
@@ -20,6 +21,7 @@ CONFIGS: Final[Mapping[str, type[InstanceConfig]]] = {
     "kafka": KafkaConfig,
     "mysql": MysqlConfig,
     "process": ProcessConfig,
+    "pump": PumpLogConfig,
     "ticdc": TicdcConfig,
 }
 """What `sluice.instance.source` can be, each with the settings that a destination then has; packages bring others."""

@@ -31,6 +31,9 @@ from .plugin.parser import PluginParser
 from .process.config import ProcessConfig
 from .process.examination import ProcessExamination
 from .process.parser import ProcessParser
+from .pump.config import PumpLogConfig
+from .pump.examination import PumpExamination
+from .pump.parser import PumpParser
 from .ticdc.config import TicdcConfig
 
 if TYPE_CHECKING:
@@ -63,6 +66,7 @@ PARSERS: Final[Mapping[type[InstanceConfig], Callable[..., source.Parser]]] = {
     FilesConfig: FilesParser,
     KafkaConfig: _of_topic(".kafka.parser", "KafkaParser"),
     TicdcConfig: _of_topic(".ticdc.parser", "TicdcParser"),
+    PumpLogConfig: PumpParser,
     PluginConfig: PluginParser,
     GroupConfig: lambda *given, **more: GroupParser(cast("MakeMember", make_parser), *given, **more),
     ChangesConfig: ChangesParser,
@@ -73,6 +77,7 @@ EXAMINATIONS: Final[Mapping[type[InstanceConfig], Callable[[Any], source.Examina
     FilesConfig: FilesExamination,
     KafkaConfig: _of_topic(".kafka.examination", "KafkaExamination"),
     TicdcConfig: _of_topic(".ticdc.examination", "TicdcExamination"),
+    PumpLogConfig: PumpExamination,
     PluginConfig: PluginExamination,
     GroupConfig: lambda config: GroupExamination(examine, config),
     ChangesConfig: ChangesExamination,

@@ -9,19 +9,12 @@ from typing import Annotated, ClassVar, Self
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
 from ...instance.config import lower
-from ...instance.settings import FolderPath, names, setting
+from ...instance.settings import FolderPath, names, setting, urls
 from ..front import EVERYWHERE, FrontConfig, Host
 
 LONGEST_SOCKET = 107
 """Bytes of the path of a Unix socket (sun_path of Linux)."""
 ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+):([0-9]{1,5})")
-
-
-def _urls(value: tuple[str, ...]) -> tuple[str, ...]:
-    for url in value:
-        if not re.fullmatch(r"https?://[^\s/@]+/?", url):
-            raise ValueError(f"{url[:200]!r} is not the URL of a server, as http://pd-1:2379")
-    return value
 
 
 def _address(value: str) -> str:
@@ -71,7 +64,7 @@ class PumpConfig(FrontConfig):
     """Id of the TiDB cluster, which PD gives it. Calls that are meant for another cluster are refused."""
     folder: FolderPath = setting("sluice.pump.dir", Path("pump"))
     """Folder of what TiDB has written. It belongs to this server, and to the cluster: never move it to another one."""
-    pd: Annotated[tuple[str, ...], BeforeValidator(names), AfterValidator(_urls)] = setting("sluice.pump.pd", ())
+    pd: Annotated[tuple[str, ...], BeforeValidator(names), AfterValidator(urls)] = setting("sluice.pump.pd", ())
     """URLs of the cluster's PD servers, separated by commas: `http://pd-1:2379`. The pump registers itself in their
     etcd, where TiDB and Drainer find it. Empty: it is not registered, and TiDB reaches it by the socket only. With
     `https` it shows the certificate of `sluice.pump.tlsCert`, and trusts `sluice.pump.tlsCa`."""
@@ -97,7 +90,7 @@ class PumpConfig(FrontConfig):
     """Password of the account on these servers. The account needs no privilege."""
     fake_interval: float = setting("sluice.pump.fakeInterval", 3.0, ge=0.1, le=3600, unit="s")
     """Interval in which the pump tells drainers the time while TiDB writes nothing."""
-    tidb_status: Annotated[tuple[str, ...], BeforeValidator(names), AfterValidator(_urls)] = setting(
+    tidb_status: Annotated[tuple[str, ...], BeforeValidator(names), AfterValidator(urls)] = setting(
         "sluice.pump.tidbStatus", ()
     )
     """Status ports of TiDB servers, separated by commas: `http://tidb-1:10080`. The pump asks them for the end of

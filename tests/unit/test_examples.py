@@ -148,8 +148,9 @@ def test_a_source_is_a_folder_and_a_line_in_each_of_two_registries(tmp_path: Pat
     folder = changed(tmp_path / "sources", "add_a_source.patch")
     key = "sluice.instance.source"
     able = "MySQL or MariaDB or binlog files in a folder or TiDB's secondary binlog in Kafka or a topic of TiCDC or "
-    able += "a group of sources or files of changes in a folder or another destination whose rows are processed"
-    kinds = "'changes' or 'files' or 'group' or 'kafka' or 'lines' or 'mysql' or 'process' or 'ticdc'"
+    able += "the log of a pump for TiDB or a group of sources or files of changes in a folder or another destination"
+    able += " whose rows are processed"
+    kinds = "'changes' or 'files' or 'group' or 'kafka' or 'lines' or 'mysql' or 'process' or 'pump' or 'ticdc'"
     refused = f"lines: a text file as a source cannot be asked this, only {able} can ({key} = lines)"
     assert run(SOURCE, folder) == [
         f"conf/lines/instance.properties:4: canal.instance.gtidon has an effect with {key} = files or mysql only",

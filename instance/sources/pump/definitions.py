@@ -169,8 +169,11 @@ class Statement:
 class Definitions:
     """What a history says. It never changes: more history makes other definitions."""
 
-    def __init__(self, history: bytes) -> None:
-        """Read a list of jobs in JSON, in any order. Raises DecodeError, also for more than `MAX_BYTES`."""
+    def __init__(self, history: bytes, *, asked_at: int = 0) -> None:
+        """Read a list of jobs in JSON, in any order. Raises DecodeError, also for more than `MAX_BYTES`.
+
+        ``asked_at``: a version that the cluster had when it gave the history; a job under way makes some, too.
+        """
         if len(history) > MAX_BYTES:
             raise DecodeError(f"a history of TiDB's DDL jobs of {len(history)} bytes: {MAX_BYTES} are read at most")
         try:
@@ -182,6 +185,8 @@ class Definitions:
         self._statements: dict[int, Statement | None] = {}
         self._tables: dict[int, list[tuple[int, TableDefinition | None]]] = {}
         self._schemas: dict[int, str] = {}
+        self.version = max((asked_at, *(it.result.version for it in jobs if it.result)))
+        """Up to which version all is known."""
         for job in sorted(jobs, key=lambda job: (job.result.version if job.result else 0, job.id)):
             self._apply(job)
 
@@ -190,6 +195,15 @@ class Definitions:
         versions = self._tables.get(table_id, [])
         at = bisect_right(versions, version, key=lambda it: it[0])
         return versions[at - 1][1] if at else None
+
+    def tables(self, column: str = "") -> list[tuple[str, str]]:
+        """Return schema and name of the tables at the end; those that have a column, in any case, if one is given."""
+        newest = (versions[-1][1] for versions in self._tables.values())
+        return sorted(
+            (it.schema, it.name)
+            for it in newest
+            if it and (not column or any(column.lower() == known.name.lower() for known in it.columns))
+        )
 
     def statement(self, job_id: int) -> Statement | None:
         """Return what a job has changed; None if nothing. Raises KeyError if the history does not know it."""

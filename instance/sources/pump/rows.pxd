@@ -43,6 +43,8 @@ cdef struct Trouble:                               # why the changes of a table 
 
 cdef class TransactionEncoder(Encoder):
     cdef object tables                             # Definitions
+    cdef object on_trouble                         # told of what cannot be decoded; None: nobody is
+    cdef readonly int64_t version                  # of the schema, that the definitions did not reach
     cdef ZoneField zone
     cdef size_t limit
     cdef Value scratch
@@ -60,7 +62,7 @@ cdef class TransactionEncoder(Encoder):
     cdef int add_table(self, Span mutation, int64_t table_id, int64_t version) except -1 nogil
     cdef void *plan_of(self, int64_t table_id, int64_t version) except? NULL nogil
     cdef void *learn(self, int64_t table_id, int64_t version) except? NULL
-    cdef int put_marker(self, void *plan, int64_t table_id, int64_t version) except -1
+    cdef int put_marker(self, void *plan, int64_t table_id, int64_t version, Span mutation) except -1
     cdef int add_row(self, void *plan, int kind, Span row) except -1 nogil
     cdef int read_row(self, void *plan, int kind, Span row) except -1 nogil
     cdef int add_image(self, void *plan, int tag, vector[Datum] *values, vector[Datum] *others) except -1 nogil

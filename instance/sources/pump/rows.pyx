@@ -95,6 +95,7 @@ from .datums cimport (
 )
 
 import json
+from typing import NamedTuple
 
 from ....protocol import props
 from ....protocol.canal.types import sql_types
@@ -171,6 +172,17 @@ cdef inline bint next_with(Fields *fields, uint64_t tag, WireField *field) excep
     return False
 
 
+class Undecodable(NamedTuple):
+    """Changes of a table in a transaction that cannot be decoded."""
+
+    commit_ts: int
+    n: int                                         # of the entry in their place
+    schema: str                                    # empty, as the table, if that is not known
+    table: str
+    reason: str
+    value: bytes                                   # a PrewriteValue with nothing else
+
+
 @cython.final
 cdef class RowPlan(Plan):
     """What is the same for all rows of a table, as a version of the schema has it."""
@@ -219,13 +231,15 @@ cdef class TransactionEncoder(Encoder):
         memset(&self.scratch, 0, sizeof(Value))
         memset(&self.zone, 0, sizeof(self.zone))
 
-    def __init__(self, str file, definitions, *, time_zone, size_t limit=1 << 30):
+    def __init__(self, str file, definitions, *, time_zone, size_t limit=1 << 30, on_trouble=None):
         """`time_zone`: the one of the texts of TIMESTAMP columns. Raises ConfigError if it does not exist.
 
         `limit`: bytes of a transaction's entries, which can be many times those of its rows: NULLs are not in these.
+        `on_trouble`: called with an `Undecodable` before a marker is put for it; false: none is.
         """
         super().__init__(file)
         self.limit = limit
+        self.on_trouble = on_trouble
         self.zone.context = &get_zone(time_zone).transitions
         self.tables = definitions
         self.plans = {}
@@ -249,7 +263,10 @@ cdef class TransactionEncoder(Encoder):
         return 0
 
     cdef int encode_record(self, Span record, int64_t offset) except -1 nogil:
-        """Raises UnknownJobError, too, when the definitions do not have the job of a DDL: the same again with more."""
+        """Raises UnknownJobError, too, when the definitions do not reach a record: the same again with more.
+
+        They lack the job of a DDL, or the version of the schema of a change, which is then `version`.
+        """
         cdef Fields fields = fields_of(record)
         cdef WireField field
         cdef Span value = span_at(NULL, 0)
@@ -305,6 +322,7 @@ cdef class TransactionEncoder(Encoder):
         try:
             statement = self.tables.statement(job)
         except KeyError:
+            self.version = 0
             raise UnknownJobError(f"the history of TiDB's DDL jobs has no job {job}: {text[:200]}") from None
         if statement is None or (statement.drops_column and state == DELETE_ONLY):
             return 0
@@ -347,7 +365,7 @@ cdef class TransactionEncoder(Encoder):
         self.data.size = size
         self.rows.size = 0
         with gil:
-            return self.put_marker(plan, table_id, version)
+            return self.put_marker(plan, table_id, version, mutation)
 
     cdef int add_rows(self, void *plan, Span mutation) except -1 nogil:
         """Add entries of rows in their order; 1, and what the trouble is, if they cannot be decoded."""
@@ -412,6 +430,12 @@ cdef class TransactionEncoder(Encoder):
 
     cdef void *learn(self, int64_t table_id, int64_t version) except? NULL:
         cdef RowPlan plan
+        if version > self.tables.version:
+            self.version = version
+            raise UnknownJobError(
+                f"the history of TiDB's DDL jobs ends at version {self.tables.version} of the schema, and a change is"
+                f" of version {version}"
+            )
         definition = self.tables.table(table_id, version)
         if definition is None:
             return NULL
@@ -422,7 +446,7 @@ cdef class TransactionEncoder(Encoder):
             self.known_bytes += 1024 + 512 * plan.columns.size()
         return <void *>plan
 
-    cdef int put_marker(self, void *found, int64_t table_id, int64_t version) except -1:
+    cdef int put_marker(self, void *found, int64_t table_id, int64_t version, Span mutation) except -1:
         """Put a marker in the place of the changes of a table, which says why they are not there."""
         cdef RowPlan plan = None
         cdef str schema = ""
@@ -439,6 +463,12 @@ cdef class TransactionEncoder(Encoder):
         if self.trouble.row >= 0:
             where += f", byte {self.trouble.offset}"
         reason = f"{where}: {self.trouble.reason.decode()}"
+        if self.on_trouble is not None:
+            changes = (<const char *>mutation.data)[:mutation.size]
+            value = uint_field(SCHEMA_VERSION, version) + message_field(MUTATION, changes)
+            it = Undecodable(self.commit_ts, self.parts.size(), schema, table, reason, value)
+            if not self.on_trouble(it):
+                return 0
         header = (
             text_field(SCHEMA_NAME, schema)
             + text_field(TABLE_NAME, table)

@@ -472,7 +472,7 @@ class Subscriber:
             start = stream.from_place(state.resume.position)
         else:
             return NO_LAG
-        if self._later is None or self._later.ring is not stream.ring:
+        if self._later is None:
             self._later = WantedSlots(stream.ring, replace(self.wanted, rows=None))
         return lag(stream.ring, start, max(start, stream.shown), self._later.chosen())
 

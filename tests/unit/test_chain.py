@@ -392,7 +392,10 @@ def test_an_ack_of_a_place_of_another_order_is_taken_if_no_batch_of_this_one_is_
     server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=0, b=0, c=0))), 0)
     server.put("aabb")
     other = cut(a=1, b=1, c=0)  # the earlier server gave a0 b0
+    server.cursors.clients.take_changes()
     assert server.cursors.ack_to(CLIENT, other, now=0)
+    assert list(server.cursors.clients.take_changes().clients) == [CLIENT]
+    assert server.ring.first == EVENTS, "what it has no need of is freed"
     assert place(server.stored()) == other
     assert server.cursors.ack_to(CLIENT, other, now=0), "it may be repeated"
     assert server.take() == ["a1", "b1"]
@@ -478,6 +481,15 @@ def test_after_a_gap_of_one_member_a_client_keeps_what_it_has_of_the_others() ->
     server.cursors.ack(CLIENT, marker.batch_id, now=0)
     assert server.take() == ["a5", "b3"]
     assert server.take(OTHER) == ["b0", "b1", "b2", "b3"]
+
+
+def test_a_client_at_another_history_of_a_member_starts_with_the_stream_after_a_gap() -> None:
+    server = Merged(cut(a=5, b=0, c=0))
+    server.cursors.track.catches_up = True
+    elsewhere = Cut({**cut(b=0, c=0).places, "a": replace(cut(a=1).places["a"], source="another")})
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(elsewhere, "a=0-101-1")), 0)
+    assert server.cursors.places.pass_gap("it is purged", None, server.begin, By()) == [CLIENT]
+    assert server.cursors.status(CLIENT).state == "attached"
 
 
 def test_a_transaction_is_skipped_by_the_place_of_an_entry_in_its_member() -> None:

@@ -794,6 +794,24 @@ def test_client_that_has_passed_over_what_it_does_not_want_holds_nothing_when_it
     assert len(cursors.ring) == 0
 
 
+def test_client_that_leaves_a_ring_which_has_room_again_rests_no_more() -> None:
+    cursors, stream = make(size=8, detach_after=10.0)
+    for client_id in (CLIENT, 2):
+        cursors.subscribe(client_id, filter_text="shop.orders", now=0.0)
+    with full(cursors, stream, *[b"row"] * 8):
+        batches = [get(cursors, limit=2), get(cursors)]
+        confirm(cursors, 2)
+        cursors.advance(0.0)
+        cursors.ack(CLIENT, batches[0].batch_id, now=1.0)
+        eventually(lambda: cursors.ring.next == 10)
+        assert get(cursors).entries == 2
+        assert cursors.rest(CLIENT)
+        cursors.resting.take_roused()
+        cursors.advance(11.0)
+        assert cursors.status(CLIENT).state == "gone"
+        assert cursors.resting.take_roused() == {CLIENT}
+
+
 def test_client_that_keeps_the_pace_stays_however_long_the_ring_is_full() -> None:
     cursors, stream = make(size=8, detach_after=10.0)
     for client_id in (1, 2):
@@ -1224,6 +1242,8 @@ def test_only_the_output_that_owns_a_client_may_call_for_it() -> None:
     for output in ("", "rabbit"):
         with pytest.raises(OwnedError, match="the output kafka"):
             cursors.clients.open_session(CLIENT, NOW, output)
+    with pytest.raises(OwnedError, match="the output kafka"):
+        cursors.get(CLIENT, now=NOW, session="9000000000-newer")
     cursors.admission.admit(CLIENT, f"{token}.1")
     cursors.admission.admit(2)
     cursors.admission.release(CLIENT)
@@ -1386,6 +1406,7 @@ class TestSeek:
         assert client is not None
         assert client.cursor is not None
         assert client.cursor.position == place
+        assert [it.after for it in cursors.gate.moves[CLIENT]] == [str(place)]
 
     def test_a_place_before_what_is_stored_is_caught_up_with(self) -> None:
         ring = Ring(64)
@@ -1921,6 +1942,34 @@ def test_an_ack_at_the_next_source_of_the_log_confirms_no_more_than_what_is_befo
         assert cursors.ack_to(CLIENT, place, now=NOW)
         assert cursors.status(CLIENT).acked == str(place)
         assert entries(get(cursors).slices) == [b"end", b"begin", b"three", b"end"]
+
+
+@pytest.mark.parametrize("has_log", [False, True])
+def test_an_ack_beyond_what_a_reader_has_read_of_its_source_confirms_nothing(tmp_path: Path, has_log: bool) -> None:
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table, catches_up=True)
+    cursors.begin(Stream(cursors.ring, events=100).end, MariadbGtidSet())
+    reader = Stream(Ring(64), events=6)
+    let_read(cursors, reader, reader)
+    reader.transaction(b"row")
+    reader.put()
+    cursors.advance(NOW)
+    with Log(tmp_path, "shop", Limits()) as log:
+        log.begin(reader.position(6), "", {})
+        log.append([take(Track(reader.ring), reader.ring.first, reader.ring.next)])
+        cursors.track.log = log if has_log else None
+        assert not cursors.ack_to(CLIENT, reader.position(12), now=NOW)
+        assert cursors.status(CLIENT).acked == str(reader.position(6))
+        if not has_log:
+            with pytest.raises(SourceChangedError):
+                cursors.ack_to(CLIENT, replace(reader.position(12), source="102"), now=NOW)
+
+
+def test_before_the_stream_has_begun_nothing_is_confirmed_of_what_an_earlier_life_gave(tmp_path: Path) -> None:
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table, catches_up=True)
+    with Log(tmp_path, "shop", Limits()) as log:
+        cursors.track.log = log
+        cursors.restore(StoredClient(CLIENT), NOW)
+        assert not cursors.ack_to(CLIENT, Stream(Ring(64)).position(3), now=NOW)
 
 
 @pytest.mark.parametrize(("began", "state"), [(9, "attached"), (12, "attached"), (6, "catching-up")])

@@ -141,6 +141,26 @@ def test_the_offset_of_a_clock_is_taken_off_and_no_key_is_after_our_clock() -> N
     assert it.release() == [(1, 1, 0)]
 
 
+def test_the_stamps_of_a_member_whose_clock_is_behind_are_as_late_as_they_were_written() -> None:
+    it = Merging("a", "b")
+    it.now += 100
+    it.merger.measured("b", -50)
+    it.add("a", 20)
+    it.add("b", -40)
+    assert it.merger._order.state(1).key == NOW + 10
+    it.add("b", -20)
+    assert it.release() == [(1, 1, 0), (0, 1, 0)]
+
+
+def test_a_watermark_of_a_member_that_is_not_measured_is_by_our_clock() -> None:
+    for time, released in ((49, []), (50, [(0, 1, 0)])):
+        it = Merging("a", "b")
+        it.now += 100
+        it.add("a", 50)
+        it.merger.heartbeat("b", time=NOW + time, now=it.now)
+        assert it.release() == released
+
+
 def test_keys_of_a_member_whose_clock_was_set_back_do_not_go_back() -> None:
     it = Merging("a", "b")
     it.now += 100
@@ -281,6 +301,13 @@ def test_unless_it_is_said_otherwise_heartbeats_come_20_times_a_second_and_nobod
         merger.heartbeat("a", now=NOW + second * SECOND)
         assert merger.tick(now=NOW + second * SECOND) == []
     assert merger.state("b") is MemberState.MERGED
+
+
+def test_time_that_passes_until_something_is_released_is_silence() -> None:
+    it = Merging("a", "b")
+    it.now += 70
+    it.release()
+    assert it.merger.status()["b"].silent == 70
 
 
 def test_how_long_a_member_was_silent_is_shown() -> None:

@@ -10,6 +10,7 @@ import pytest
 from sluice.protocol.errors import BadPositionError, GoneError, SourceChangedError, UnknownBatchError
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
+from sluice.store import retention
 from sluice.store.batch import Part, Range, RangeLimits, join_parts
 from sluice.store.cursor import StoredClient
 from sluice.store.cursors import Cursors
@@ -770,6 +771,17 @@ def test_reader_has_more_for_its_client_as_long_as_that_has_not_acked_all_whole_
     behind.reader.stream.stage(b"begin", Kind.TRANSACTION_BEGIN)
     behind.reader.stream.put()
     assert not has_more(CLIENT), "the transaction has no end yet"
+
+
+def test_of_many_clients_one_with_a_reader_frees_what_it_acks_of_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "FEW", 2)
+    behind = Behind()
+    for client_id in range(3, 15):
+        behind.cursors.subscribe(client_id, now=NOW)
+    behind.cursors.readers.start(CLIENT, behind.reader.cursors.track)
+    behind.read(b"one")
+    behind.cursors.ack(CLIENT, behind.get()[0], now=NOW)
+    assert behind.reader.ring.first == behind.reader.ring.next == 3
 
 
 def test_client_that_has_met_the_ring_needs_its_reader_until_it_has_acked_what_was_before() -> None:

@@ -193,3 +193,21 @@ def test_a_client_goes_on_in_the_log_if_that_has_more_of_the_member(log: Log, ha
     expected = cut(a=2, b=2, c=had if goes_on is None else goes_on)
     assert server.stored().cursor == Cursor.at(expected)
     assert len(server.cursors.gate.gaps(CLIENT)) == (goes_on is not None)
+
+
+def test_a_client_is_not_given_the_place_of_a_member_that_it_never_had(log: Log) -> None:
+    server = served(cut(a=2))
+    server.cursors.track.log = log
+    add(server, cut(a=2, c=0))
+    assert server.cursors.places.pass_removed_before({"b", "c"}, ME) == [CLIENT]
+    assert server.stored().cursor == Cursor.at(cut(a=2, c=2))
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["served", "in another life"])
+def test_each_client_is_looked_at_whatever_the_others_lack(before: bool) -> None:
+    server = served(cut(a=2, b=2)) if before else served()
+    kept = cut(a=2, b=2) if before else cut(a=1, b=2, c=3)
+    for client_id, place in ((1, cut(a=1, b=2, c=1)), (2, kept), (3, BEGIN), (4, cut(a=1, b=2, c=1))):
+        add(server, place if client_id != 3 or not before else None, client_id=client_id)
+    pass_removed = server.cursors.places.pass_removed_before if before else server.cursors.places.pass_removed
+    assert sorted(pass_removed({"c"}, ME)) == [1, 4]

@@ -12,11 +12,13 @@ from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChan
 from sluice.protocol.errors import FilterError
 from sluice.protocol.position import Position
 from sluice.store import retention as module
-from sluice.store.batch import RangeLimits
+from sluice.store.batch import LateRows, RangeLimits
+from sluice.store.cursor import Cursor, StoredClient
 from sluice.store.cursors import Cursors
 from sluice.store.moves import Move, MoveState, Reason
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
+from sluice.store.snapshot import TableProgress
 from sluice.store.track import TableFilter
 from tests.effort import times
 from tests.waiting import eventually
@@ -283,6 +285,66 @@ def test_one_that_acks_a_place_inside_a_transaction_gets_the_end_of_that() -> No
     assert stream.ring.put(stream.staging)
     assert roused(stream) == {client}
     assert stream.cursors.get(client, now=1) is not None
+
+
+def test_one_of_an_earlier_life_that_acks_a_place_inside_a_transaction_gets_the_end_of_that() -> None:
+    stream = Stream()
+    begin = stream.cursors.position_before(0)
+    assert begin is not None
+    stream.cursors.restore(StoredClient(1, "one", Cursor.at(begin)), 0)
+    stream.transaction("two")
+    stream.stage(Kind.TRANSACTION_BEGIN)
+    stream.stage(Kind.ROW_DATA, "two")
+    assert stream.ring.put(stream.staging)
+    assert stream.cursors.rest(1)
+    place = stream.cursors.position_before(stream.ring.next)
+    assert place is not None
+    assert stream.cursors.ack_to(1, place, now=1)
+    stream.stage(Kind.TRANSACTION_END)
+    assert stream.ring.put(stream.staging)
+    assert roused(stream) == {1}
+    assert stream.cursors.get(1, now=1) is not None
+
+
+def test_one_that_skips_a_transaction_that_it_has_got_is_given_those_after_it_again() -> None:
+    stream = Stream()
+    stream.cursors.subscribe(1, filter_text="one", start="latest", now=0)
+    begin = stream.cursors.position_before(0)
+    assert begin is not None
+    for _ in range(2):
+        stream.transaction("one")
+        assert stream.cursors.get(1, now=0) is not None
+    assert stream.cursors.rest(1)
+    stream.cursors.places.skip(1, begin, now=1)
+    assert stream.cursors.resting.take_roused() == {1}
+
+
+def test_one_whose_session_gives_up_a_get_is_roused() -> None:
+    stream = Stream()
+    stream.cursors.subscribe(1, filter_text="one", now=0)
+    token = stream.cursors.clients.open_session(1, 0)
+    stream.transaction("one")
+    assert stream.cursors.get(1, now=0, session=token) is not None
+    assert stream.cursors.rest(1)
+    stream.cursors.resting.take_roused()
+    assert stream.cursors.clients.check(1, f"{token}.1") is not None
+    assert stream.cursors.resting.take_roused() == {1}
+    assert stream.cursors.get(1, now=0, session=f"{token}.1") is not None
+
+
+@pytest.mark.parametrize("why", ["late", "snapshot"])
+def test_one_does_not_rest_that_rows_are_to_be_given_to_beside_the_stream(why: str) -> None:
+    stream = Stream()
+    stream.transaction("one")
+    (client,) = resting(stream, "one")
+    stream.cursors.resting.leave(client)
+    if why == "snapshot":
+        stream.cursors.snapshots.add(client, [TableProgress("shop", "one")], 0)
+    else:
+        place = stream.cursors.position_before(1)
+        assert place is not None
+        assert stream.cursors.snapshots.give_late(client, LateRows(place, "shop", "one", b"", 1, 0, b""))
+    assert not stream.cursors.rest(client)
 
 
 def test_one_does_not_rest_that_may_be_told_of_a_gap_or_is_given_all_tables() -> None:

@@ -1,5 +1,6 @@
 """Rows of tables between changes: when they are given, which are left out, what is read again, what is stored."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -235,11 +236,21 @@ def test_what_was_given_and_not_acked_is_read_again_after_a_rollback(taken: Take
     assert wish.after == ("'b'",)
 
 
-def test_what_was_not_given_survives_a_rollback(taken: Taken) -> None:
+def test_what_was_not_given_survives_an_ack_of_all_changes_that_were(taken: Taken) -> None:
     window = taken.open()
     put(taken.cursors, taken.stream, updated("a"))
     get(taken.cursors)
-    taken.cursors.rollback(CLIENT, now=NOW)
+    assert taken.cursors.ack_to(CLIENT, taken.stream.end, now=NOW)
+    taken.fill(window, "abc")
+    assert letters(get(taken.cursors)) == "bc"
+
+
+@pytest.mark.parametrize("call", [Cursors.rollback, Cursors.go_back])
+def test_what_was_not_given_survives_a_rollback(taken: Taken, call: Callable[..., object]) -> None:
+    window = taken.open()
+    put(taken.cursors, taken.stream, updated("a"))
+    get(taken.cursors)
+    call(taken.cursors, CLIENT, now=NOW)
     taken.fill(window, "abc")
     assert not get(taken.cursors).snapshot
     assert letters(get(taken.cursors)) == "bc"

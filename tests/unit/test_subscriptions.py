@@ -15,7 +15,7 @@ from sluice.store.moves import By
 from sluice.store.ring import Ring
 from sluice.store.snapshot import Chunk, Piece, TableProgress, Window
 from sluice.store.track import Track
-from tests.stream import Stream, entries
+from tests.stream import FILE, SERVER_ID, Stream, entries
 from tests.unit.test_cursors import CLIENT, NOW, confirm, get, make, one_table, put, refused, store, stored
 from tests.unit.test_touched import block, touched
 
@@ -52,6 +52,14 @@ def test_a_client_that_begins_at_a_cursor_has_got_what_is_before_it() -> None:
     for client_id, delivered in ((1, None), (2, stream.position(2))):
         cursors.subscribe(client_id, start=Cursor.at(stream.position(3), "", delivered), now=NOW)
         assert stored(cursors, client_id).delivered == (delivered or stream.position(3))
+
+
+def test_a_client_may_begin_at_a_cursor_that_canal_wrote() -> None:
+    cursors, stream = make()
+    put(cursors, stream, b"one")
+    put(cursors, stream, b"two")
+    assert cursors.subscribe(CLIENT, start=Cursor(FILE, 304, 0, SERVER_ID), now=NOW).state == "attached"
+    assert entries(get(cursors).slices) == [b"begin", b"two", b"end"]
 
 
 def test_a_client_with_a_refused_filter_that_is_moved_gets_the_tables_of_its_filter(

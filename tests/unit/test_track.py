@@ -12,7 +12,7 @@ from sluice.store import stream
 from sluice.store.cursor import OLDEST, Cursor, StoredClient
 from sluice.store.reading import Reading
 from sluice.store.ring import Ring
-from sluice.store.track import EVERYTHING, Track, Wanted
+from sluice.store.track import EVERYTHING, Track, Wanted, WantedSlots
 from tests.stream import CREATED, Stream
 from tests.unit.test_chain import CLIENT, EVENTS, OTHER, Merged, cut, place
 from tests.unit.test_cursors import switched
@@ -76,8 +76,8 @@ def test_at_another_source_gtids_say_whether_its_oldest_place_is_before_the_ring
 
 
 def test_texts_of_statements_come_only_where_nothing_else_is_left_out() -> None:
-    assert EVERYTHING.texts
-    assert not Wanted().texts
+    for wanted, come in ((EVERYTHING, True), (Wanted(), False)):
+        assert WantedSlots(Ring(64), wanted).chosen()["texts"] is come
 
 
 def test_sources_have_filled_a_ring_one_after_the_other_as_long_as_it_has_the_place_where_one_was_left() -> None:
@@ -93,6 +93,19 @@ def test_where_a_source_was_left_its_end_and_the_beginning_of_the_next_one_are_n
     cursors, (first, second) = switched(1, 1)
     for at in (first.position(12), second.position(73)):
         assert [cursors.track.is_beyond(at, it) for it in (2, 3)] == [True, False]
+
+
+def test_where_a_source_was_left_is_known_though_all_of_it_is_freed_and_the_next_one_is_left() -> None:
+    cursors, (first, _) = switched(1, 1)
+    cursors.track.free_to(3)
+    cursors.track.switch()
+    assert cursors.track.sequence_of(first.position(12)) == 3
+
+
+def test_a_place_of_a_source_that_has_just_been_switched_to_is_beyond_all_that_the_others_gave() -> None:
+    cursors, (first, _) = switched(1, 1)
+    cursors.track.switch()
+    assert cursors.track.is_beyond(replace(first.end, source="103"), cursors.ring.next)
 
 
 class TestAMergedStream:
@@ -155,6 +168,13 @@ class TestAMergedStream:
         expected = Cursor.at(cut(a=first, b=2, c=5), f"a=0-101-{first};c=0-101-5")
         assert server.stored().cursor == expected
         assert server.cursors.readers.behind == ({CLIENT: expected} if first < 2 else {})
+        if first < 2:
+            reader = Merged(cut(a=1, b=2, c=5))
+            server.cursors.readers.start(CLIENT, reader.cursors.track)
+            reader.put("b")
+            server.cursors.advance(0)
+            assert server.take() == ["b2"]
+            assert server.stored().cursor.gtid == "a=0-101-1;b=0-101-1;c=0-101-5"  # type: ignore[union-attr]
 
     def test_gives_a_start_without_gtids_if_nobody_knows_them(self) -> None:
         track = Track(Ring(64))

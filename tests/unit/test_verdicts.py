@@ -275,9 +275,11 @@ def test_a_range_is_read_when_it_is_judged_as_far_as_it_can_be() -> None:
     found = cursors.ranges.read(1, begin, stream.end)
     assert (found.rows if found is not None else None) == 3
     judgeable = stream.end
+    inside = stream.position(stream.events + 1)
     put(cursors, stream, "not a number", "1")
-    found = cursors.ranges.read(1, begin, judgeable)
-    assert (found.rows if found is not None else None) == 3
+    for end in (judgeable, inside):
+        found = cursors.ranges.read(1, begin, end)
+        assert (found.rows if found is not None else None) == 3
     for read in (cursors.ranges.read(2, begin, stream.end), cursors.ranges.split(2, begin, stream.end, 1)):
         assert read
     with pytest.raises(FilterError, match="'not a number' is not a value of the type int"):

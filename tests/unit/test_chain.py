@@ -19,6 +19,7 @@ from sluice.store.cursors import Cursors
 from sluice.store.moves import By
 from sluice.store.restarts import Restarts
 from sluice.store.ring import Ring
+from sluice.store.track import Wanted
 from tests.stream import STEP, Stream, entries
 
 CLIENT, OTHER = 1001, 1002
@@ -400,6 +401,18 @@ def test_an_ack_of_a_place_of_another_order_is_taken_if_no_batch_of_this_one_is_
     assert server.cursors.ack_to(CLIENT, other, now=0), "it may be repeated"
     assert server.take() == ["a1", "b1"]
     assert place(server.stored()) == cut(a=2, b=2, c=0)
+
+
+def test_a_client_that_rests_is_roused_by_an_ack_of_another_order() -> None:
+    server = Merged(cut(a=0, b=0, c=0))
+    server.cursors.admission.compile = lambda *_: Wanted(lambda *_: False)  # type: ignore[method-assign]
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=0, b=0, c=0))), 0)
+    for name in "aabb":
+        server.members[name].transaction(b"row")
+        server.members[name].put()
+    assert server.cursors.rest(CLIENT)
+    assert server.cursors.ack_to(CLIENT, cut(a=1, b=1, c=0), now=0)
+    assert server.cursors.resting.take_roused() == {CLIENT}
 
 
 def test_an_ack_of_another_order_is_refused_while_batches_are_outstanding() -> None:

@@ -11,13 +11,14 @@ from sluice.protocol.position import Position
 from sluice.store.batch import Batch, RangeLimits
 from sluice.store.cursor import Cursor, StoredClient
 from sluice.store.cursors import Cursors
-from sluice.store.moves import MOST_LEFT, MOST_MOVES, By, Gate, Move, MoveState, Reason
+from sluice.store.moves import By, Gate, Move, MoveState, Reason
 from sluice.store.ring import Ring
 from tests.stream import FILE, SERVER_ID, Stream, entries
 from tests.unit.test_cursors import markers, one_table, put, store
 
 CLIENT = 1001
 NOW = 1000.0
+MOST_MOVES, MOST_LEFT = 100, 1000  # docs/operations.md
 ALICE = By("token alice, 10.0.0.7", 1_700_000_000.0)
 
 

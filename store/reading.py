@@ -171,7 +171,7 @@ class Reading:
         """Return the place up to which it was given batches; None before the stream has begun."""
         return self.place(self.get)
 
-    def locate(self, position: Position, cursor: Cursor | None, *, ends: bool = False) -> int | None:
+    def locate(self, position: Position, cursor: Cursor | None, *, ends: bool) -> int | None:
         """Return the first slot at or after a position that it holds; None when the ring is not there yet.
 
         In a merged stream that is the first slot that is not before the position in each member, or, if something

@@ -403,6 +403,15 @@ def test_an_ack_of_a_place_of_another_order_is_taken_if_no_batch_of_this_one_is_
     assert place(server.stored()) == cut(a=2, b=2, c=0)
 
 
+def test_a_client_does_not_rest_as_long_as_it_has_something_of_what_comes() -> None:
+    server = Merged(cut(a=0, b=0, c=0))
+    server.cursors.admission.compile = lambda *_: Wanted(lambda *_: False)  # type: ignore[method-assign]
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=0, b=2, c=0))), 0)
+    assert not server.cursors.rest(CLIENT)
+    server.put("bba")
+    assert server.cursors.rest(CLIENT)
+
+
 def test_a_client_that_rests_is_roused_by_an_ack_of_another_order() -> None:
     server = Merged(cut(a=0, b=0, c=0))
     server.cursors.admission.compile = lambda *_: Wanted(lambda *_: False)  # type: ignore[method-assign]

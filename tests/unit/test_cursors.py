@@ -451,6 +451,28 @@ def test_what_was_acked_entry_by_entry_is_delivered_to_the_last_of_them() -> Non
     assert stored(cursors).delivered == stream.position(3)
 
 
+def test_what_was_acked_with_the_batches_before_it_is_delivered_to_its_end() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    for row in (b"one", b"two"):
+        put(cursors, stream, row)
+    _, second = get(cursors, limit=3), get(cursors)
+    assert cursors.ack_to(CLIENT, stream.end, batch_id=second.batch_id, now=NOW)
+    assert stored(cursors).delivered == stream.end
+
+
+@pytest.mark.parametrize(("events", "more"), [(6, 0), (5, 0), (4, 50)], ids=["the end", "a place", "within an event"])
+def test_a_position_in_what_is_not_wanted_is_acked_though_nothing_was_given_up_to_there(events: int, more: int) -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, filter_text="shop.orders", now=NOW)
+    put(cursors, stream, b"one")
+    get(cursors)
+    stream.transaction(b"two", table=("shop", "items"))
+    stream.put()
+    place = stream.position(events)
+    assert cursors.ack_to(CLIENT, replace(place, begin=place.begin + more), now=NOW)
+
+
 def test_client_has_a_cursor_before_it_acks() -> None:
     cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table)
     cursors.subscribe(CLIENT, now=NOW)

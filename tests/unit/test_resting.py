@@ -347,6 +347,16 @@ def test_one_does_not_rest_that_rows_are_to_be_given_to_beside_the_stream(why: s
     assert not stream.cursors.rest(client)
 
 
+def test_one_does_not_rest_before_its_condition_is_judged_of_what_is_there() -> None:
+    stream = Stream()
+    stream.cursors.subscribe(1, filter_text="one", where=CONDITION, start="latest", now=0)
+    assert stream.cursors.rest(1)
+    stream.transaction("one")
+    assert roused(stream) == {1}
+    assert stream.cursors.get(1, now=0) is None
+    assert not stream.cursors.rest(1)
+
+
 def test_one_does_not_rest_that_may_be_told_of_a_gap_or_is_given_all_tables() -> None:
     stream = Stream()
     stream.transaction("one")

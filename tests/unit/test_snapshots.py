@@ -132,6 +132,23 @@ def test_changes_and_rows_take_turns(taken: Taken) -> None:
     assert kinds == [True, False, True, False, True]
 
 
+def test_in_its_turn_a_batch_has_all_changes_although_rows_wait(taken: Taken) -> None:
+    taken.fill(taken.open(), "a", "b")
+    put(taken.cursors, taken.stream, updated("x"), updated("y"))
+    assert letters(get(taken.cursors)) == "a"
+    assert get(taken.cursors).entries == 2
+    assert letters(get(taken.cursors)) == "b"
+
+
+def test_a_batch_from_within_a_transaction_has_all_changes_as_long_as_no_rows_wait(taken: Taken) -> None:
+    [entry] = Messages.FromString(updated("x")).messages
+    taken.stream.stage(entry, Kind.ROW_DATA, TABLE)
+    put(taken.cursors, taken.stream, updated("y"), updated("z"))
+    assert get(taken.cursors, limit=1).entries == 1
+    taken.open()
+    assert get(taken.cursors).entries == 2
+
+
 def test_an_ack_brings_the_snapshot_forward_in_order(taken: Taken) -> None:
     taken.fill(taken.open(), "ab", "c", is_last=True)
     first, second = get(taken.cursors), get(taken.cursors)

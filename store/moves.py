@@ -6,10 +6,13 @@ marker, and it stays open until somebody confirms it. Whoever moves a place says
 had: nothing here asks a source.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Final, Self
+
+from ..protocol.member import MAX_MEMBERS
 
 MOST_MOVES = 100
 """Records of a client at most: what is older is joined."""
@@ -19,6 +22,9 @@ LONGEST_DETAIL = 500
 """Characters of a text in a record ..."""
 LONGEST_PLACE = 1 << 17
 """... and of a place: a cut names up to 64 of them."""
+
+REMOVED: Final = re.compile(r"\bmember (\S+) was removed\b")
+"""What the text of a record says of each member that was removed."""
 
 
 class Reason(StrEnum):
@@ -92,6 +98,8 @@ class Move:
     """Rows for the client that were passed over; None if they were not counted."""
     detail: str = ""
     """More about the reason."""
+    members: tuple[str, ...] = ()
+    """The members of a group that were removed, if that is the reason."""
     joined: int = 1
     """How many jumps it stands for."""
 
@@ -118,20 +126,23 @@ class Move:
 
     def stored(self) -> dict[str, Any]:
         """Return it as JSON."""
-        return {key: value for key, value in asdict(self).items() if value not in ("", None)}
+        return {key: value for key, value in asdict(self).items() if value not in ("", None, ())}
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
         """Read what `stored` returned. Raises ValueError, KeyError or TypeError if it is something else."""
         texts = {key: str(data.get(key, ""))[:LONGEST_DETAIL] for key in ("who", "detail")}
         places = {key: str(data.get(key, ""))[:LONGEST_PLACE] for key in ("before", "after")}
-        rows = data.get("rows")
+        rows, reason, members = data.get("rows"), Reason(data["reason"]), data.get("members", ())
+        if reason is Reason.REMOVE and not members:  # as earlier versions wrote it
+            members = REMOVED.findall(texts["detail"])
         return cls(
-            reason=Reason(data["reason"]),
+            reason=reason,
             time=int(data["time"]),
             state=MoveState(data["state"]),
             held=data["held"] is True,
             rows=None if rows is None else int(rows),
+            members=tuple(map(str, members))[:MAX_MEMBERS],
             joined=int(data.get("joined", 1)),
             **places,
             **texts,

@@ -23,8 +23,6 @@ from .track import Wanted, unknown_start
 
 NOBODY = By()
 """Moves of places that nobody asked for are made by the server itself."""
-SEPARATOR = ", "
-"""Between what a record of a move says of each member."""
 
 
 class Places:
@@ -305,8 +303,8 @@ class Places:
         ends = Cut({name: it for name, it in places_in(self._clients.track.end or Cut()).items() if name in names})
         for client_id in self._clients.subscribers if ends.places else ():
             end = str(ends)
-            move = Move(Reason.REMOVE, end, end, by.who, by.ms, held=True, rows=0, detail=_were_removed(ends.places))
-            self._clients.gate.jump(client_id, move)
+            move = Move(Reason.REMOVE, end, end, by.who, by.ms, held=True, rows=0)
+            self._clients.gate.jump(client_id, _naming(move, ends.places))
             self._clients.unstored.add(client_id)
 
     def pass_removed_before(self, names: Collection[str], by: By) -> list[int]:
@@ -343,18 +341,16 @@ class Places:
 
     def _known_ends(self) -> set[tuple[str, Position]]:
         """Return where members ended that were removed earlier, as far as that is written down."""
-        moves = (it for all_ in self._clients.gate.moves.values() for it in all_ if it.reason is Reason.REMOVE)
-        ends = (
-            (it.detail, *one) for it in moves if is_cut(it.after) for one in places_in(parse_place(it.after)).items()
-        )
-        return {(name, place) for detail, name, place in ends if _were_removed([name]) in detail.split(SEPARATOR)}
+        moves = (it for all_ in self._clients.gate.moves.values() for it in all_ if it.members)
+        ends = ((it, *one) for it in moves if is_cut(it.after) for one in places_in(parse_place(it.after)).items())
+        return {(name, place) for it, name, place in ends if name in it.members}
 
     def _miss(
         self, client_id: int, before: Cursor | None, after: Cursor | None, names: Collection[str], by: By
     ) -> None:
         """Write a gap down: a client does not get what is between two places of members that were removed."""
         move = Move(Reason.REMOVE, place_of(before), place_of(after), by.who, by.ms, MoveState.OPEN)
-        self._clients.gate.jump(client_id, replace(move, detail=_were_removed(names)))
+        self._clients.gate.jump(client_id, _naming(move, names))
         self._clients.unstored.add(client_id)
 
     def gaps_to_tell(self, subscriber: Subscriber, reading: Reading) -> tuple[Move, ...]:
@@ -375,5 +371,6 @@ class Places:
         return gaps_batch(batch_id, gaps, at)
 
 
-def _were_removed(names: Collection[str]) -> str:
-    return SEPARATOR.join(f"member {name} was removed" for name in sorted(names))
+def _naming(move: Move, names: Collection[str]) -> Move:
+    members = tuple(sorted(names))
+    return replace(move, members=members, detail=", ".join(f"member {it} was removed" for it in members))

@@ -221,6 +221,7 @@ class MoveView(View):
     held: bool = Field(description="Whether log or source still had then what was passed over.")
     rows: int | None = Field(description="Rows for the client that were passed over; null if they were not counted.")
     detail: str = Field(description="More about the reason.")
+    members: list[str] = Field(description="The members that were removed, if that is the reason.")
     joined: int = Field(description="How many jumps it stands for: of a client the newest 100 are kept apart.")
     text: str = Field(description="What was passed over, and why, in words.")
 

@@ -1,6 +1,7 @@
 """The gate: which moves of a client's place are written down, who is told of them, and until when they stay open."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -326,7 +327,7 @@ class TestAGapOfAClientThatIsServed:
 
 class TestTheRecords:
     def test_are_read_as_they_were_written(self) -> None:
-        for it in (move(), gap(detail="x", rows=0, held=True, joined=7)):
+        for it in (move(), gap(detail="x", rows=0, held=True, joined=7), move(Reason.REMOVE, members=("a", "b"))):
             assert Move.of(json.loads(json.dumps(it.stored()))) == it
 
     @pytest.mark.parametrize("data", [{}, {"reason": "no", "time": 1, "state": "asked", "held": True}, {"time": "x"}])
@@ -439,3 +440,36 @@ def test_a_jump_keeps_the_places_of_all_members() -> None:
     read = Move.of(json.loads(json.dumps(move.stored())))
     assert (read.before, read.after) == (cut, cut)
     assert len(read.detail) < len(move.detail)
+
+
+class TestWhereRemovedMembersEnd:
+    NAMES = tuple(f"warehouse{number:02}" for number in range(40))
+    CUT = Cut({name: Position(name, "mysql-bin.000001", 1795956787, 4, 0) for name in NAMES})
+
+    def told(self, stored: list[Move]) -> list[int]:
+        """Who is told after a restart of what may be missing."""
+        cursors = Cursors(Ring(64), epoch=2, compile_filter=one_table, gate=Gate({CLIENT: stored}))
+        cursors.restore(StoredClient(CLIENT, "", Cursor.at(self.CUT)), NOW)
+        cursors.begin(self.CUT, None)
+        return cursors.places.pass_removed_before(self.NAMES, By())
+
+    def noted(self) -> dict[str, Any]:
+        cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table)
+        cursors.begin(self.CUT, None)
+        cursors.subscribe(CLIENT, now=NOW)
+        cursors.places.note_removed(self.NAMES, By())
+        return dict(json.loads(json.dumps(only(cursors).stored())))
+
+    def test_is_known_after_a_restart_of_as_many_as_there_can_be(self) -> None:
+        assert self.told([Move.of(self.noted())]) == []
+        assert self.told([]) == [CLIENT]
+
+    def test_is_known_of_the_members_that_a_record_names(self) -> None:
+        assert self.told([Move.of(self.noted() | {"members": self.NAMES[1:]})]) == [CLIENT]
+
+    def test_is_known_of_those_that_the_text_of_an_earlier_version_names(self) -> None:
+        names, text = ["warehouse01", "warehouse05"], "member warehouse01 was removed, member warehouse05 was removed"
+        stored = self.noted() | {"detail": text}
+        del stored["members"]
+        assert Move.of(stored).members == tuple(names)
+        assert Move.of(stored | {"reason": "seek"}).members == ()

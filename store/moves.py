@@ -173,6 +173,11 @@ class Gate:
         return tuple(it for it in self._moves.get(client_id, ()) if it.is_gap)
 
     @property
+    def removed_members(self) -> frozenset[str]:
+        """The members of a group that were removed, as far as a record says so."""
+        return frozenset(name for moves in self._moves.values() for it in moves for name in it.members)
+
+    @property
     def open_gaps(self) -> dict[int, tuple[Move, ...]]:
         """The gaps of each client that nobody has confirmed."""
         return {client_id: gaps for client_id in sorted(self._moves) if (gaps := self.gaps(client_id))}

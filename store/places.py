@@ -300,11 +300,14 @@ class Places:
 
         That is no gap. After a restart it tells `pass_removed_before` who has got all of them.
         """
-        ends = Cut({name: it for name, it in places_in(self._clients.track.end or Cut()).items() if name in names})
-        for client_id in self._clients.subscribers if ends.places else ():
-            end = str(ends)
+        ends = places_in(self._clients.track.end or Cut())
+        self._note_ends({name: it for name, it in ends.items() if name in names}, by)
+
+    def _note_ends(self, ends: Mapping[str, Position], by: By) -> None:
+        end = str(Cut(ends))
+        for client_id in self._clients.subscribers if ends else ():
             move = Move(Reason.REMOVE, end, end, by.who, by.ms, held=True, rows=0)
-            self._clients.gate.jump(client_id, _naming(move, ends.places))
+            self._clients.gate.jump(client_id, _naming(move, ends))
             self._clients.unstored.add(client_id)
 
     def pass_removed_before(self, names: Collection[str], by: By) -> list[int]:
@@ -312,7 +315,8 @@ class Places:
 
         Nothing reads those any more, and no ring has what came of them. A client lacks nothing if the log goes on at
         its place, or ends there, or if it is known that the member did. Its place stays the last one that it has got of
-        the member, unless the log ends later. Returns the clients that are told.
+        the member, unless the log ends later. Where the log ends is written down, so that the name is not used again.
+        Returns the clients that are told.
         """
         track, passed = self._clients.track, list[int]()
         end = None if track.log is None else track.log.end
@@ -330,6 +334,8 @@ class Places:
                 subscriber.fill(partial(track.pass_members, ends=ends))
                 self._miss(client_id, before, subscriber.cursor, lost, by)
                 passed.append(client_id)
+        noted = self._clients.gate.removed_members
+        self._note_ends({name: it for name, it in logged.items() if name not in noted}, by)
         return passed
 
     def _resumes(self, cursor: Cursor, names: Collection[str]) -> Mapping[str, Position]:

@@ -29,7 +29,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
 from ...protocol.errors import ConfigError
-from ...protocol.member import MAX_MEMBERS, NAME
+from ...protocol.member import MAX_MEMBERS, NAME, name_again
 from .order import By, Order, State
 
 if TYPE_CHECKING:
@@ -190,9 +190,7 @@ class Merger:
     def _check_removed(self, name: str) -> None:
         member = self._members.get(name)
         if name in self._removed or (member is not None and member.state is MemberState.REMOVED):
-            raise ConfigError(
-                f"member {name} was removed, and clients have its last place: a name is not used again, choose another"
-            )
+            raise name_again(name)
 
     def leave(self, name: str) -> None:
         """Say that nothing more comes of a member: what is whole goes out in its turn, and nobody waits for more.

@@ -12,6 +12,7 @@ from typing import NoReturn
 from ...protocol.cut import ONE, Before, parse_place, places_in
 from ...protocol.errors import BadParameterError, DestinationStoppedError, NotStoredError, PurgedError, SluiceError
 from ...protocol.gtid import GtidSet
+from ...protocol.member import name_again
 from ...protocol.position import Position
 from ...store.admission import Defaults
 from ...store.batch import LateRows
@@ -179,6 +180,9 @@ class Instance(Main):
         self._restore()
         for view in self._open_views:
             view.attach()
+        removed = {name for one in (self, *self._open_views) for name in one.gate.removed_members}
+        if again := sorted(removed & self.config.sources().keys()):
+            raise name_again(again[0])
         places = self._places()
         self._removed = self._without_sources(it.position for it in places if it is not None)
         parser = self.make_feeder(self.config, places, epoch)

@@ -316,6 +316,31 @@ async def test_after_a_restart_a_client_is_told_only_what_it_had_not_got_of_a_me
         assert gap.reason is Reason.REMOVE
 
 
+@pytest.mark.parametrize(("is_stopped", "store"), [(False, "memory"), (True, "memory"), (True, "mixed")])
+async def test_a_group_does_not_start_with_the_name_of_a_member_that_was_removed(
+    mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path, *, is_stopped: bool, store: str
+) -> None:
+    servers = {"my": mysql97, "maria": mariadb118}
+    async with changing(servers, tmp_path, database, store=store, store_min_free=0) as (server, tables, configure):
+        both = await join_maria(server, configure)
+        mysql97.query(f"INSERT INTO {tables['my']} VALUES (1, '')")
+        assert await take(server, 1) == [("my", "1")]
+        alone = configure("maria")
+        if not is_stopped:
+            await server.reload(NAME)
+            await soon(lambda: server.moves(NAME).get(CLIENT))
+    if is_stopped:
+        async with embedded(alone) as server:
+            await soon(lambda: server.moves(NAME).get(CLIENT))
+            assert bool(server.instances[NAME].gate.open_gaps) == (store == "memory"), "the log ends at its place"
+    with pytest.raises(ConfigError, match=r"member my was removed, .* a name is not used again"):
+        async with embedded(both):
+            pass
+    mariadb118.query(f"INSERT INTO {tables['maria']} VALUES (2, '')")
+    async with embedded(alone) as server:
+        assert (await take(server, 1, wait=SECONDS))[-1:] == [("maria", "2")]
+
+
 async def test_the_oldest_place_is_after_all_of_a_member_that_was_removed(
     mysql97: Server, mariadb118: Server, database: Database, tmp_path: Path
 ) -> None:

@@ -203,7 +203,8 @@ async def test_clients_get_from_the_log_all_of_a_member_that_was_removed_while_n
         assert await take(server, members, 1) == {"maria": [401]}
         assert await take(server, members, 801, OTHER) == each(members, 1, 400) | {"maria": list(range(1, 402))}
         await soon(lambda: server.status(NAME, OTHER).state == "attached")
-        assert not server.instances[NAME].gate.moves
+        assert not server.instances[NAME].gate.open_gaps
+        assert server.instances[NAME].gate.removed_members == {"my"}
 
 
 async def test_behind_a_hole_of_the_log_a_client_is_told_what_nothing_reads_any_more_and_gets_the_rest(

@@ -29,7 +29,7 @@ from ....protocol.errors import (
     SourceError,
     UnknownTableError,
 )
-from ....protocol.member import MAX_MEMBERS
+from ....protocol.member import MAX_MEMBERS, name_again
 from ....protocol.position import Position
 from ....store.cursor import OLDEST, Cursor
 from ....store.ring import Flag, Kind, Ring, Staging
@@ -284,10 +284,7 @@ class GroupParser(ParserThread):
         known = self._reached.places if self._reached is not None else {}
         removed = known.keys() - self._members.keys()
         if again := sorted(config.parts.keys() & removed):
-            raise ConfigError(
-                f"member {again[0]} was removed, and clients have its last place: a name is not used again, choose"
-                " another"
-            )
+            raise name_again(again[0])
         if len(known.keys() | config.parts.keys()) > MAX_MEMBERS:
             raise ConfigError(
                 f"sluice.group.members: at most {MAX_MEMBERS} are possible, and {len(removed)} that were removed count,"

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests import commands
 from tests.conftest import Database
 from tests.faults.harness import Load, Sluice
 from tests.faults.test_mysql_output import copy_of, output_of, rows, wait_equal
 from tests.faults.test_mysql_refusals import write_at_once
-from tests.groups import configure
+from tests.groups import Group, configure
 from tests.kafka import ops, seen
 from tests.servers import Server
 from tests.servers.kafka import Kafka
@@ -176,3 +177,42 @@ def test_the_transaction_of_a_row_that_a_target_refuses_is_found_among_those_of_
             eventually(lambda: len(rows(mysql97, schema, "t")) == 8, lambda: output_of(sluice))
             assert [it for it, _ in rows(mysql97, schema, "t") if it < 10] == [0, 1, 3, 5]
             assert output_of(sluice)["skipped"] == 2
+
+
+def test_files_have_all_that_was_read_of_a_member_once_although_it_is_removed_while_nothing_runs(
+    sluice: Sluice, members: Members, tmp_path: Path
+) -> None:
+    folder, group = tmp_path / "files", Group(members)
+    settings = output(type="file", folder=folder, fileSeconds=1) | {
+        "canal__instance__filter__regex": ",".join(rf"{schema}\\..*" for _, schema in members.values())
+    }
+
+    def read() -> list[tuple[str, str]]:
+        indexes = [json.loads(it.read_text()) for it in sorted(folder.glob("*.index"))]
+        lines = [json.loads(line) for it in indexes for line in (folder / it["file"]).read_bytes().splitlines()]
+        return sorted((it["member"], row["id"]) for it in lines if it["type"] == "INSERT" for row in it["data"])
+
+    def are_there(*rows: tuple[str, str]) -> None:
+        eventually(lambda: read() == sorted(rows), lambda: (read(), output_of(sluice)))
+
+    configure(sluice, members, **settings)
+    with sluice:
+        sluice.wait_running()
+        eventually(lambda: output_of(sluice)["state"] == "running")
+        for name in members:
+            group.write(name, 1, 2)
+        had = [(name, it) for name in members for it in ("1", "2")]
+        are_there(*had)
+    for name in members:
+        group.write(name, 3)
+    configure(sluice, {"maria": members["maria"]}, **settings)
+    with sluice:
+        eventually(lambda: "member my was removed" in output_of(sluice)["lastError"], lambda: output_of(sluice))
+        (gap,) = sluice.call("GET", "/shop/moves")
+        assert (gap["reason"], gap["state"], gap["members"]) == ("remove", "open", ["my"])
+        assert gap["before"] == gap["after"], "nobody knows how much was missed"
+        assert read() == sorted(had), "it stops there"
+        confirmed = commands.run("gaps", "confirm", "shop", str(gap["clientId"]), "--url", sluice.url)
+        assert confirmed.returncode == 0, confirmed.stderr
+        group.write("maria", 4)
+        are_there(*had, ("maria", "3"), ("maria", "4"))

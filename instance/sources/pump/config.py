@@ -49,7 +49,12 @@ class PumpLogConfig(TidbConfig):
         return f"the log of a pump in {self.folder}"
 
     @model_validator(mode="after")
-    def _check_history(self) -> Self:
+    def _check_pump(self) -> Self:
+        if self.meta.is_shared:
+            raise ValueError(
+                "canal.zkServers is set, so after a failover another server reads the log of its own pump, which has"
+                " other transactions. Serve this destination by a server without canal.zkServers"
+            )
         if self.history is None and not self.tidb_status:
             raise ValueError(
                 "sluice.instance.source = pump needs sluice.pump.tidbStatus, the TiDB servers to ask for the history of"

@@ -27,6 +27,7 @@ from tests import commands, tidb
 from tests.integration.grpc.process import Server
 from tests.integration.grpc.served import CLUSTER, calling, heartbeat
 from tests.pump import INSERT, field, integer, mutation, pairs, text
+from tests.servers.kafka import Kafka
 from tests.tidb_server import TidbServer
 from tests.topics import take
 from tests.unit.tidb.test_rows import as_drainer_but
@@ -94,6 +95,28 @@ async def test_what_a_tidb_writes_to_a_pump_is_what_the_real_drainer_writes_also
     found = list(dict.fromkeys(found))  # what was not acked durably comes again
     assert [secondary.Binlog.FromString(it) for it in found] == [secondary.Binlog.FromString(it) for it in expected]
     assert found == expected
+
+
+async def test_an_output_in_the_form_of_tidb_keeps_the_commit_ts(tmp_path: Path, kafka: Kafka) -> None:
+    server = Server(tmp_path)
+    configure(server)
+    topic = "of-a-pump"
+    lines = [
+        "sluice.outputs = obinlog",
+        f"kafka.bootstrap.servers = {kafka.servers}",
+        "sluice.output.obinlog.format = tidb",
+        f"sluice.output.obinlog.topic = {topic}",
+    ]
+    with (server.folder / "tidb" / "instance.properties").open("a") as file:
+        file.write("\n".join(lines))
+    kafka.create(topic)
+    with server.running():
+        async with calling(server.socket) as caller:
+            for message in tidb.written():
+                assert not (await caller.write(message.payload)).errmsg
+        expected = [as_drainer_but(it.value).SerializeToString() for it in tidb.captured()]
+        await soon(lambda: len(kafka.read(topic)[0]) >= len(expected), lambda: server.status().stdout)
+    assert kafka.read(topic) == [expected]
 
 
 # --- without a server ------------------------------------------------------------------------------------------------
@@ -295,6 +318,7 @@ async def test_changes_that_cannot_be_decoded_are_quarantined_and_given_when_the
         done = commands.run("quarantine", "retry", "tidb", "--url", server.url)
         assert done.returncode == 0, done.stdout + done.stderr
         late = client.get_without_ack(timeout=20)
+        assert list(Messages.FromString(late.data).positions) == [10, 1]
         assert [it.after for it in late.rows()] == [{"id": 7, "customer": "x", "amount": None, "note": None}]
 
 

@@ -16,7 +16,7 @@ class TidbServer:
         """What it takes for a timestamp of the cluster."""
         self.keys: dict[bytes, Any] = {}
         """What TiKV has of a key, as TiDB shows it."""
-        self.jobs: list[dict[str, Any]] = []
+        self.jobs: Any = []
         """The history of its DDL jobs."""
         self.asked = 0
         """Questions for the time."""

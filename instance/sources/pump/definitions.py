@@ -11,6 +11,7 @@ partition, and the partition that of the table.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Final
@@ -196,14 +197,9 @@ class Definitions:
         at = bisect_right(versions, version, key=lambda it: it[0])
         return versions[at - 1][1] if at else None
 
-    def tables(self, column: str = "") -> list[tuple[str, str]]:
-        """Return schema and name of the tables at the end; those that have a column, in any case, if one is given."""
-        newest = (versions[-1][1] for versions in self._tables.values())
-        return sorted(
-            (it.schema, it.name)
-            for it in newest
-            if it and (not column or any(column.lower() == known.name.lower() for known in it.columns))
-        )
+    def newest(self) -> Iterator[TableDefinition]:
+        """Give the tables that there are at the end."""
+        return (it for versions in self._tables.values() if (it := versions[-1][1]) is not None)
 
     def statement(self, job_id: int) -> Statement | None:
         """Return what a job has changed; None if nothing. Raises KeyError if the history does not know it."""
@@ -220,6 +216,9 @@ class Definitions:
         tables = [] if result.table is None else [result.table]
         name = tables[0].name.original if tables else ""
         self._statements[job.id] = Statement(schema, name, drops_column=job.type == Action.DROP_COLUMN)
+        if job.type == Action.DROP_SCHEMA:
+            for table_id in [it for it in self._tables if (known := self._newest(it)) and known.schema == schema]:
+                self._put(table_id, result.version, None)
         if job.type in (Action.DROP_TABLE, Action.DROP_VIEW):
             self._put(job.table_id, result.version, None)
             return

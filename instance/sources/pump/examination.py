@@ -60,7 +60,11 @@ class PumpExamination(ServerlessExamination):
 
     def tables(self, column: str = "") -> list[tuple[str, str]]:
         """Return the tables that the history of DDL jobs ends with."""
-        return read_definitions(self._config).tables(column)
+        return sorted(
+            (it.schema, it.name)
+            for it in read_definitions(self._config).newest()
+            if not column or column.lower() in (known.name.lower() for known in it.columns)
+        )
 
     def find(self, place: Cursor | None) -> str:
         """See `sluice.instance.source.Examination.find`."""

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Final
 
-from ....protocol.errors import DecodeError, SourceError, UnknownJobError
+from ....protocol.errors import DecodeError, SourceError, UnknownJobError, UnknownTableError
 from ....protocol.gtid import GtidSet
 from ....protocol.position import Position
 from ....protocol.tidb.tags import LOGICAL_BITS
 from ....store.cursor import Cursor
 from ....store.ring import Ring
+from ...columns import SourceColumn
 from ...pump.reader import CollectedError, Reader, WholeBinlog
 from ...pump.view import LogView
 from ...quarantine import Item, Kept, Quarantine, path_of
@@ -80,6 +81,20 @@ class PumpParser(StagingParser):
             transactions=self._stager.transactions,
             quarantined=len(self._quarantine),
         )
+
+    def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
+        """Return those of its last change that was read, else of the history. Raises UnknownTableError."""
+        try:
+            return super().columns(schema, table, at)
+        except UnknownTableError:
+            for it in self._encoder.definitions.newest():
+                if (it.schema, it.name) == (schema, table):
+                    return [SourceColumn(column.name, column.mysql_type, is_key=column.is_key) for column in it.columns]
+            raise
+
+    def tables(self) -> list[tuple[str, str]]:
+        """Return the tables that the history ends with."""
+        return sorted((it.schema, it.name) for it in self._encoder.definitions.newest())
 
     def refilter(self, table_filter: TableFilter) -> None:
         """Use another filter, from the next entry on."""

@@ -17,7 +17,7 @@ from sluice.instance.sources.registry import make_parser
 from sluice.protocol import props
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.canal.rows import Change
-from sluice.protocol.errors import PurgedError
+from sluice.protocol.errors import PurgedError, UnknownTableError
 from sluice.protocol.tidb import secondary_pb2 as secondary
 from sluice.protocol.tidb.binlog_pb2 import Binlog, Commit, Prewrite
 from sluice.protocol.tidb.transactions import TidbEncoder
@@ -291,6 +291,37 @@ async def test_a_tidb_is_asked_for_the_history(pump: Pump, tmp_path: Path) -> No
             pump.insert(10, version=newest + 5)  # a job is under way, which has made versions
             (found,) = await take(server, 1)
     assert (found.schema, found.table) == ("shop", "orders2")
+
+
+async def test_a_history_that_does_not_come_is_named_and_it_goes_on_when_it_does(pump: Pump, tmp_path: Path) -> None:
+    with TidbServer() as asked:
+        settings = {
+            "sluice.instance.pump.history": None,
+            "sluice.pump.tidbStatus": f"http://127.0.0.1:9,{asked.status}",
+        }
+        asked.jobs = {}
+        async with serving(tmp_path, **settings) as server:
+            await soon(lambda: "not a history of TiDB's DDL jobs" in server.destination_status("example").error)
+            asked.jobs = json.loads(tidb.history())
+            await running(server)
+        address = asked.status
+    async with serving(tmp_path, **{**settings, "sluice.pump.tidbStatus": address}) as server:
+        await soon(lambda: "TiDB does not report its DDL jobs" in server.destination_status("example").error)
+        assert address in server.destination_status("example").error
+
+
+async def test_tables_and_columns_are_those_of_the_history_and_of_the_last_change(pump: Pump, tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        await running(server)
+        assert "shop.orders2" in await server.tables("example")
+        assert "shop.clustered" not in await server.tables("example")  # it was dropped
+        columns = await server.columns("example", "shop", "orders2")
+        assert [(it.name, it.is_key) for it in columns][:2] == [("id", True), ("customer", False)]
+        with pytest.raises(UnknownTableError):
+            await server.columns("example", "shop", "orders")
+        pump.insert(10)
+        assert ids(await take(server, 1)) == [10]
+        assert [it.name for it in await server.columns("example", "shop", "orders")][-1] == "note"
 
 
 async def test_changes_that_cannot_be_decoded_are_quarantined_and_given_when_the_history_explains_them(

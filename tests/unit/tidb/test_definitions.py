@@ -55,6 +55,12 @@ def test_a_truncated_table_has_another_id() -> None:
     assert names(Definitions(history()), 110, 82, 83) == [None, "shop.nopk a b"]
 
 
+def test_the_tables_of_a_dropped_database_are_unknown_from_then_on() -> None:
+    found = Definitions(history())
+    assert names(found, 125, 99, 100) == ["gone.t a", None]
+    assert "gone" not in {it.schema for it in found.newest()}
+
+
 def test_a_dropped_table_is_unknown_from_then_on() -> None:
     assert names(Definitions(history()), 92, 92, 93) == ["shop.clustered code v", None]
 

@@ -119,6 +119,8 @@ async def test_transaction_does_all_or_nothing(zookeeper: ZooKeeper, path: str) 
             await zk.commit([Put(path, b"3"), Check(f"{path}/a", 5), Delete(f"{path}/a")])
         assert caught.value.path == f"{path}/a"
         assert (await zk.get(path)).data == b"2"
+        assert await zk.commit([Delete(f"{path}/a", 0), Put(path, b"3")]) == [None, 2]
+        assert await zk.children(path) == []
 
 
 async def test_watches_tell_once_of_changes(zookeeper: ZooKeeper, path: str) -> None:

@@ -4,9 +4,11 @@ import pytest
 
 from sluice.store.admission import Defaults
 from sluice.store.allowance import Limits
-from sluice.store.cursor import StoredClient
+from sluice.store.cursor import Cursor, StoredClient
 from sluice.store.cursors import Cursors
-from tests.unit.test_cursors import CLIENT, NOW, get, make, put, store
+from sluice.store.ring import Ring
+from tests.stream import Stream
+from tests.unit.test_cursors import CLIENT, NOW, get, make, one_table, put, store
 
 DAY = 86_400.0
 
@@ -67,3 +69,21 @@ def test_what_could_not_be_stored_is_to_be_stored_again(cursors: Cursors) -> Non
 def test_one_that_is_removed_is_to_be_removed_where_it_is_stored(cursors: Cursors) -> None:
     cursors.unsubscribe(CLIENT)
     assert cursors.clients.take_changes().clients == {CLIENT: None}
+
+
+@pytest.mark.parametrize(("output", "moved"), [("kafka", "by hand"), ("", "")])
+def test_how_it_was_moved_by_hand_is_stored_if_an_output_owns_it(cursors: Cursors, output: str, moved: str) -> None:
+    cursors.admission.own(cursors.clients.find(CLIENT), output)
+    store(cursors)
+    cursors.clients.tell_owner(CLIENT, "by hand")
+    assert cursors.clients.moved(CLIENT) == moved
+    assert cursors.clients.changed is bool(output)
+
+
+def test_of_those_that_are_protected_the_places_are_known() -> None:
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table)
+    place = Cursor.at(Stream(Ring(64)).position(3))
+    for client_id, protected in ((1, True), (2, False)):
+        cursors.restore(StoredClient(client_id, "", place, protected=protected), NOW)
+    cursors.subscribe(3, protected=True, now=NOW)
+    assert cursors.clients.protected == {1: place}, "that of the third has no name yet"

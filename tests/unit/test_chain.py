@@ -412,6 +412,30 @@ def test_a_client_does_not_rest_as_long_as_it_has_something_of_what_comes() -> N
     assert server.cursors.rest(CLIENT)
 
 
+def test_an_ack_reaches_over_what_a_client_does_not_want_of_another_member() -> None:
+    server = Merged(cut(a=0, b=0, c=0))
+    server.cursors.admission.compile = lambda *_: Wanted(lambda _, table: table == "orders")  # type: ignore[method-assign]
+    server.cursors.subscribe(CLIENT, now=0)
+    server.put("a")
+    assert server.get() is not None
+    server.members["b"].transaction(b"row", table=("shop", "items"))
+    server.members["b"].put()
+    assert server.cursors.ack_to(CLIENT, cut(a=1, b=1, c=0), now=0)
+    assert place(server.stored()) == cut(a=1, b=1, c=0)
+
+
+def test_an_ack_of_another_order_is_taken_from_within_a_transaction_whose_beginning_is_freed() -> None:
+    server = Merged(cut(a=0, b=0, c=0))
+    server.cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(cut(a=0, b=0, c=0))), 0)
+    server.put("aabb")
+    begin = cut(a=0, b=0, c=0)
+    begun = replace(begin.places["a"], begin=begin.places["a"].begin + STEP)
+    assert server.cursors.ack_to(CLIENT, begin.advance("a", begun), now=0)
+    assert server.ring.first == 1
+    assert server.cursors.ack_to(CLIENT, cut(a=1, b=1, c=0), now=0)
+    assert server.take() == ["a1", "b1"]
+
+
 def test_a_client_that_rests_is_roused_by_an_ack_of_another_order() -> None:
     server = Merged(cut(a=0, b=0, c=0))
     server.cursors.admission.compile = lambda *_: Wanted(lambda *_: False)  # type: ignore[method-assign]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from sluice.protocol.cut import Cut, executed_text
+from sluice.protocol.errors import GoneError
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor, StoredClient
@@ -207,7 +208,8 @@ def test_a_client_is_not_given_the_place_of_a_member_that_it_never_had(log: Log)
 def test_each_client_is_looked_at_whatever_the_others_lack(before: bool) -> None:
     server = served(cut(a=2, b=2)) if before else served()
     kept = cut(a=2, b=2) if before else cut(a=1, b=2, c=3)
-    for client_id, place in ((1, cut(a=1, b=2, c=1)), (2, kept), (3, BEGIN), (4, cut(a=1, b=2, c=1))):
+    for client_id, place in ((1, cut(a=1, b=2, c=1)), (2, kept), (3, BEGIN), (4, kept), (5, cut(a=1, b=2, c=1))):
         add(server, place if client_id != 3 or not before else None, client_id=client_id)
+    server.cursors.fall_out(4, GoneError("it is not served"))
     pass_removed = server.cursors.places.pass_removed_before if before else server.cursors.places.pass_removed
-    assert sorted(pass_removed({"c"}, ME)) == [1, 4]
+    assert sorted(pass_removed({"c"}, ME)) == [1, 5]

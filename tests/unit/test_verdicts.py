@@ -395,6 +395,24 @@ def test_a_marked_range_ends_inside_a_transaction_only_at_what_cannot_be_judged(
     assert cursors.ranges.mark(1, whole, RangeLimits(), now=0) is None
 
 
+def test_a_transaction_that_another_condition_is_judged_of_in_part_is_no_range_yet() -> None:
+    cursors, stream = conditional()
+    put(cursors, stream, "1")
+    whole = stream.end
+    stream.transaction(row("1"), row("1"))
+    stream.stage(row("1"), Kind.ROW_DATA, ("shop", "orders"))
+    stream.put()
+    assert cursors.get(2, now=0) is not None
+    where = "shop.orders: id = 1"
+    cursors.subscribe(2, where=where, now=0)
+    assert judged(cursors.ring, where, stop=5).next == 5
+    assert cursors.ranges.mark(2, whole, RangeLimits(), now=0) is None
+    judged(cursors.ring, where)
+    found = cursors.ranges.mark(2, whole, RangeLimits(), now=0)
+    assert found is not None
+    assert (found.rows, found.partial) == (2, False)
+
+
 def test_what_comes_before_a_row_that_cannot_be_judged_is_a_range_after_which_the_client_is_refused() -> None:
     cursors, stream = conditional()
     begin = stream.end

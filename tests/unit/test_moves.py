@@ -351,6 +351,16 @@ class TestTheRecords:
         gate.arrive(CLIENT, "later")
         assert [it.after for it in gate.moves[CLIENT]] == ["first", "here"]
 
+    def test_of_a_client_have_a_last_one_which_alone_says_where_it_goes_on(self) -> None:
+        gate, first = Gate(), move(Reason.SEEK, after="there")
+        assert gate.last(CLIENT) is None
+        gate.jump(CLIENT, first)
+        left = move(Reason.UNSUBSCRIBE, after="")
+        gate.jump(CLIENT, left)
+        assert gate.last(CLIENT) == left
+        gate.arrive(CLIENT, "here")
+        assert gate.moves[CLIENT] == (first, move(Reason.UNSUBSCRIBE, after="here"))
+
     def test_of_a_client_that_expired_are_no_gap_before_its_place_has_a_name(self) -> None:
         gate = Gate({CLIENT: [move(Reason.EXPIRE, after="")]})
         gate.arrive(CLIENT, "")

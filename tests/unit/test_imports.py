@@ -3,10 +3,12 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sluice import client_sdk
+from sluice.client_sdk import tidb as client_sdk_tidb
 
 
 @pytest.mark.parametrize("module", ["sluice.client_sdk", "sluice.client_sdk.spark"])
@@ -17,9 +19,17 @@ def test_the_library_for_asyncio_is_loaded_for_its_clients_only(module: str) -> 
     assert shown.stdout == "False True\n"
 
 
-def test_what_is_not_there_is_an_error() -> None:
-    with pytest.raises(AttributeError, match=r"module 'sluice\.client_sdk' has no attribute 'Nothing'"):
-        _ = client_sdk.Nothing
+def test_the_libraries_for_pumps_are_loaded_for_their_clients_only() -> None:
+    code = "import sys, sluice.client_sdk.tidb; print('grpc' in sys.modules, 'google.protobuf' in sys.modules); "
+    code += "from sluice.client_sdk.tidb import *; print('grpc' in sys.modules, 'google.protobuf' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert shown.stdout == "False False\nTrue True\n"
+
+
+@pytest.mark.parametrize("module", [client_sdk, client_sdk_tidb])
+def test_what_is_not_there_is_an_error(module: Any) -> None:
+    with pytest.raises(AttributeError, match=rf"module '{module.__name__}' has no attribute 'Nothing'"):
+        _ = module.Nothing
 
 
 def test_modules_go_by_the_places_of_their_files() -> None:

@@ -23,7 +23,7 @@ class LogView:
 
     def segments(self) -> tuple[Segment, ...]:
         """Return the files, with what their indexes have now. Raises LogError and OSError."""
-        names = sorted(it.name for it in self._folder.glob(f"*{SUFFIX}") if it.stem.isdecimal())
+        names = self._names()
         if names and not self._has_begun(names[-1]):
             names.pop()
         known, last = self._known, names[-1] if names else ""
@@ -53,6 +53,15 @@ class LogView:
             return read_entries(fd, last.entries - 1, 1, last.index)[0].commit_ts
         finally:
             os.close(fd)
+
+    def _names(self) -> list[str]:
+        """Return the names of the files in their order: without objects of paths, since this is asked all the time."""
+        try:
+            with os.scandir(self._folder) as found:
+                names = [it.name for it in found]
+        except FileNotFoundError:
+            return []
+        return sorted(it for it in names if it.endswith(SUFFIX) and it[: -len(SUFFIX)].isdecimal())
 
     def _has_begun(self, name: str) -> bool:
         """Whether a file has its head: a pump may be about to write it, and has the file before it until then."""

@@ -30,7 +30,7 @@ from .history import read_definitions
 from .places import LogFinder, reading
 from .rows import TransactionEncoder, Undecodable
 
-PAUSE: Final = 0.05
+PAUSE: Final = 0.1
 """Seconds between two looks at the end of the log."""
 NOTHING: Final = b"[]"
 """A history without a job."""

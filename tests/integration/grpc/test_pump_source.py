@@ -353,6 +353,27 @@ async def test_changes_that_cannot_be_decoded_are_quarantined_and_given_when_the
         assert [it.after for it in late.rows()] == [{"id": 7, "customer": "x", "amount": None, "note": None}]
 
 
+async def test_changes_that_cannot_be_decoded_stop_a_destination_without_quarantine_or_are_dropped(
+    pump: Pump, tmp_path: Path
+) -> None:
+    settings = {"sluice.instance.quarantine": "false", "sluice.instance.pump.commitTs": 1}
+    pump.insert(10)
+    pump.insert(20, table=999)
+    pump.insert(30)
+    async with serving(tmp_path, **settings) as server:
+        assert ids(await take(server, 1, ack=False)) == [10]
+        await soon(lambda: "table 999 at version 49 of the schema" in server.destination_status("example").error)
+        assert server.destination_status("example").state == "error"
+    async with serving(tmp_path, **{**settings, "sluice.instance.quarantine": "true"}) as server:
+        found = await take(server, 3)
+        assert [props.QUARANTINE in it.header_props for it in found] == [False, True, False]
+        assert server.destination_status("example").parser.quarantined == 1
+    settings = {"canal.instance.filter.table.error": "true", "canal.file.data.dir": tmp_path / "other"}
+    async with serving(tmp_path, **settings, **{"sluice.instance.pump.commitTs": 1}) as server:
+        assert ids(await take(server, 2)) == [10, 30]
+        assert server.destination_status("example").parser.quarantined == 0
+
+
 async def test_filters_and_a_table_that_is_left_out_needs_no_definition(pump: Pump, tmp_path: Path) -> None:
     settings = {"canal.instance.filter.regex": r"shop\.clustered", "sluice.instance.quarantine": "false"}
     async with serving(tmp_path, **settings) as server:

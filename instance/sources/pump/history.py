@@ -2,9 +2,9 @@
 
 from contextlib import closing
 
+from ....login.etcd import tls_of
 from ....protocol.errors import SourceError
 from ...pump.cluster import Cluster
-from ...pump.etcd import tls_of
 from .config import PumpLogConfig
 from .definitions import MAX_BYTES, Definitions
 

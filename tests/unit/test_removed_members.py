@@ -46,7 +46,7 @@ def behind(server: Merged) -> Cursor:
 def gap(before: Cut, after: Cut, *names: str) -> Move:
     """What is written down of a client that lacks something of some members."""
     detail = ", ".join(f"member {it} was removed" for it in names)
-    return Move(Reason.REMOVE, str(before), str(after), "me", 5000, MoveState.OPEN, detail=detail)
+    return Move(Reason.REMOVE, str(before), str(after), "me", 5000, MoveState.OPEN, detail=detail, members=names)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from ...protocol.errors import (
     BadParameterError,
+    DestinationStoppedError,
     LostTransactionsError,
     NotConfiguredError,
     NotStoredError,
@@ -191,7 +192,11 @@ class SourceSwitch:
         while self._task is not None and not self._task.done():
             await asyncio.wait({self._task})
         if wanted != self._destination.config.in_use or self._is_halted:
-            await asyncio.shield(self._begin(wanted, accept=accept, by_itself=False))
+            task = self._begin(wanted, accept=accept, by_itself=False)
+            await asyncio.wait({task})  # the switch goes on if the caller does not
+            if task.cancelled():
+                raise DestinationStoppedError(f"{self._about}the destination was stopped before the switch to {wanted}")
+            task.result()
 
     async def end(self) -> None:
         """Wait until no switch is under way; one that has not been proven yet is given up.

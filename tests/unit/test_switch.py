@@ -18,6 +18,7 @@ from sluice.instance.serving.instance import Instance
 from sluice.instance.source import Proof, TableReader
 from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.protocol.errors import (
+    DestinationStoppedError,
     GoneError,
     LostTransactionsError,
     PurgedError,
@@ -289,7 +290,7 @@ async def test_a_stop_gives_up_a_switch_that_waits_for_the_source_to_be_left(
     assert pair.state(MAIN) == ("stopped", "")
     assert (status := pair.instance.source_status) is not None
     assert not status.switching
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(DestinationStoppedError, match=f"the destination was stopped before the switch to {SECOND}"):
         await switching
 
 

@@ -115,7 +115,7 @@ def failure(error: Any) -> Failure:
         f"{code.name}: {text}",
         is_final=code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in text,
         is_silent=code == grpc.StatusCode.DEADLINE_EXCEEDED,
-        is_unknown=code in UNKNOWN,
+        is_unknown=code in UNKNOWN and "failed to connect" not in text,
     )
 
 

@@ -361,7 +361,7 @@ class Track:
                 gtids[member].add(source, first, last)
 
     def stage_join(self, staging: Staging, writer: SegmentWriter, member: str, place: Position) -> None:
-        """Stage the place where a member begins: who passes it goes on there."""
+        """Stage the place where a member, or another server, is read from: who passes it goes on there."""
         source, file, begin, n = place.parts
         number = self.ring.files.intern(file)
         staging.add_entry(

@@ -789,3 +789,29 @@ def test_the_log_has_all_that_two_sources_have_purged_for_a_client_that_had_acke
     text = sluice.log_file.read_text()
     assert "the log has a gap" not in text
     assert "is read instead of the log" not in text
+
+
+@pytest.mark.extended
+def test_without_gtids_rows_of_a_snapshot_are_given_before_the_other_server_writes_anything(
+    sluice: Sluice, plain_pair: Pair
+) -> None:
+    pair = plain_pair
+    pair.first.query(f"INSERT INTO {SCHEMA}.t (id) VALUES (1), (2), (3)")
+    configure(sluice, pair)
+    with sluice:
+        sluice.wait_running()
+        client = sluice.client()
+        client.subscribe()
+        pair.first.query(f"INSERT INTO {SCHEMA}.t (id) VALUES (4)")
+        client.ack(client.get_without_ack(SECONDS))
+        pair.catch_up(pair.second, pair.first)
+        pair.promote(pair.second)
+        switch(sluice)
+        client.snapshot(f"{SCHEMA}.t")
+        found = list[int]()
+        while len(found) < 4:
+            batch = client.get_without_ack(SECONDS)
+            assert batch, "no row came"
+            found += [row.after["id"] for row in batch.rows() if row.after]
+            client.ack(batch)
+        assert found == [1, 2, 3, 4]

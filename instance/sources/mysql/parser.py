@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from ....protocol.cut import ONE
 from ....protocol.errors import (
     FilterError,
     PurgedError,
@@ -25,6 +26,7 @@ from ....protocol.lexer import Dialect
 from ....protocol.position import Position
 from ....store.cursor import Cursor
 from ....store.ring import Ring
+from ....store.segment import SegmentWriter
 from ....store.track import Track
 from ... import source
 from ...agreement import Agreement
@@ -588,10 +590,22 @@ class BinlogParser(ParserThread, Generic[Configured, Opened]):
                 self._control.prepared.begin(position, _restart_of(start, position))
             if self._on_begin is not None:
                 self._on_begin(start.former or position, start.gtids)
+            if position is not None:
+                self._name_place(position)
         elif self._is_after_gap and self._on_begin is not None:
             self._on_begin(position, start.gtids)
         self.failure, self._is_after_gap = None, False
         self._set_state("running", "")
+
+    def _name_place(self, position: Position) -> None:
+        """Put the place where this server is read on into a ring that another one has filled so far.
+
+        Else it has no place of this server before that writes something, and rows of a snapshot wait for one.
+        """
+        track = Track(self._ring)
+        end = track.position_before(self._ring.next) if self._ring.next else None
+        if end is not None and not end.same_source(position):
+            track.stage_join(self._decoder.staging, SegmentWriter(self._ring.pool), ONE, position)
 
 
 class Parser(BinlogParser[MysqlConfig, Connection]):

@@ -99,7 +99,7 @@ class Move:
     detail: str = ""
     """More about the reason."""
     members: tuple[str, ...] = ()
-    """The members of a group that were removed, if that is the reason."""
+    """The members of a group whose removal it stands for."""
     joined: int = 1
     """How many jumps it stands for."""
 
@@ -272,6 +272,7 @@ def _shortened(moves: tuple[Move, ...]) -> tuple[Move, ...]:
         joined = replace(
             second,
             before=first.before,
+            members=tuple(sorted({*first.members, *second.members})),
             joined=first.joined + second.joined,
             held=first.held and second.held,
             rows=None if first.rows is None or second.rows is None else first.rows + second.rows,

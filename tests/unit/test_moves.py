@@ -386,6 +386,14 @@ class TestTheRecords:
         assert moves[0] == gap(before="first")
         assert (moves[1].before, moves[1].rows, moves[1].joined) == ("0", MOST_MOVES + 2, MOST_MOVES + 2)
 
+    def test_that_are_joined_name_the_members_of_each(self) -> None:
+        gate = Gate()
+        for member in ("b", "a"):
+            gate.jump(CLIENT, move(Reason.REMOVE, members=(member,)))
+        for _ in range(MOST_MOVES):
+            gate.jump(CLIENT, move())
+        assert gate.moves[CLIENT][0].members == ("a", "b")
+
     def test_of_too_many_gaps_are_joined_and_stay_open(self) -> None:
         gate = Gate()
         for number in range(MOST_MOVES + 1):

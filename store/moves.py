@@ -122,7 +122,9 @@ class Move:
         """Say what was passed over, and why."""
         detail = f" ({self.detail})" if self.detail else ""
         counted = "changes" if self.rows is None else f"{self.rows} row{'s' * (self.rows != 1)}"
-        return f"{counted} from {self.before or 'an unknown place'} to {self.after or 'here'}: {self.reason}{detail}"
+        is_one = self.after and self.before == self.after  # only something of a removed member comes after it
+        where = f"from {self.before or 'an unknown place'} to {self.after or 'here'}"
+        return f"{counted} {f'after {self.after}' if is_one else where}: {self.reason}{detail}"
 
     def stored(self) -> dict[str, Any]:
         """Return it as JSON."""

@@ -386,6 +386,10 @@ class TestTheRecords:
         assert moves[0] == gap(before="first")
         assert (moves[1].before, moves[1].rows, moves[1].joined) == ("0", MOST_MOVES + 2, MOST_MOVES + 2)
 
+    def test_of_a_removed_member_name_the_place_after_which_that_is_missing(self) -> None:
+        text = str(move(Reason.REMOVE, before="x/1", after="x/1", detail="member x was removed"))
+        assert text == "changes after x/1: remove (member x was removed)"
+
     def test_that_are_joined_name_the_members_of_each(self) -> None:
         gate = Gate()
         for member in ("b", "a"):

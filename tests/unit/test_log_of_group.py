@@ -125,7 +125,7 @@ def test_what_was_read_of_a_member_after_another_server_was_chosen_is_taken_away
     st.fixed_dictionaries({it: st.integers(0, 8) for it in MEMBERS}),
     st.integers(1, 5),
 )
-@settings(max_examples=times(15, 200), deadline=None)
+@settings(max_examples=times(15, 100), deadline=None)
 def test_after_any_cut_each_member_comes_once_in_its_order(order: str, had: dict[str, int], most: int) -> None:
     """The cut need not lie on the chain: a server that merges in another order has served its client before."""
     had = {it: min(number, order.count(it)) for it, number in had.items()}

@@ -347,6 +347,18 @@ async def test_no_rows_come_of_a_snapshot_that_was_cancelled_or_paused_while_its
             assert copy.read == 9
 
 
+async def test_rows_come_though_the_source_has_begun_another_file_and_writes_nothing(
+    source: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(source)
+    fill(source, schema, rows=5)
+    async with subscribed(source, schema, tmp_path) as server:
+        source.query("FLUSH LOGS")
+        await started(server, schema)
+        copy = Copy(server)
+        await copy.until(lambda: len(copy.rows()) == 4, seconds=40)
+
+
 @pytest.mark.extended
 async def test_a_condition_chooses_rows_and_a_limit_slows_the_reading(
     source: Server, database: Database, tmp_path: Path

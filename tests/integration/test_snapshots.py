@@ -356,7 +356,8 @@ async def test_rows_come_though_the_source_has_begun_another_file_and_writes_not
         source.query("FLUSH LOGS")
         await started(server, schema)
         copy = Copy(server)
-        await copy.until(lambda: len(copy.rows()) == 4, seconds=40)
+        await complete(copy)
+        assert (copy.read, len(copy.rows())) == (4, 4)
 
 
 @pytest.mark.extended

@@ -1,5 +1,6 @@
 """What parsers have in common whose source sends changes, and cannot be asked for anything else."""
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,12 @@ class UnaskedParser(ParserThread):
     """Answers what `sluice.instance.source.Parser` is asked, for a source that is not."""
 
     _config: InstanceConfig
+    _read_until = 0.0
+    """Monotonic time when all was read that the source had; 0 before that."""
+
+    def _behind(self) -> float | None:
+        """Return the seconds since all was read that the source had; None before that."""
+        return max(0.0, time.monotonic() - self._read_until) if self._read_until else None
 
     def check_conditions(self, conditions: "Conditions") -> None:
         """See `sluice.instance.source.Parser.check_conditions`: the source is not asked."""

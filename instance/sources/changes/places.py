@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 from ....protocol.errors import BadPositionError, DecodeError, PurgedError, SluiceError, SourceChangedError, SourceError
 from ....protocol.position import Position
 from ....store.archive import Index, read_indexes
-from ....store.cursor import OLDEST, Cursor
+from ....store.cursor import Cursor
+from .. import starts
 from .config import ChangesConfig
 
 FORMAT: Final = "pb"
@@ -57,22 +58,11 @@ def end_of(files: Sequence[Index]) -> Position:
 def find_first(
     config: ChangesConfig, files: Sequence[Index], places: Sequence[Cursor | None]
 ) -> tuple[Start | None, dict[Cursor | None, SluiceError]]:
-    """Find the first of some places that the files have; also say why they lack others."""
+    """See `sluice.instance.sources.starts.find_first`."""
     oldest = Start(0, Position.parse(files[0].from_position), files[0].gtids_before)
-    start: Start | None = None
-    refused: dict[Cursor | None, SluiceError] = {}
-    for place in places:
-        if place is None or place == OLDEST:
-            is_purged = any(isinstance(it, PurgedError) for it in refused.values())
-            start = start or (oldest if place is None or is_purged else None)
-            continue
-        try:
-            found = find(config, files, place)
-        except (PurgedError, SourceChangedError) as error:
-            refused[place] = error
-        else:
-            start = start or found
-    return start, refused
+    return starts.find_first(
+        places, lambda place: oldest if place is None else find(config, files, place), lambda: oldest
+    )
 
 
 def find(config: ChangesConfig, files: Sequence[Index], place: Cursor) -> Start:

@@ -7,6 +7,7 @@ where in the topic to go on. A cursor without it, or of a topic that was made ag
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import ClassVar
 
 from ....login.topic import SLICE, Topic
@@ -49,20 +50,13 @@ class KafkaParser(StagingParser):
         places, encoder = (start, *later), self.encoder(config.file)
         super().__init__(config, ring, encoder, places=places, on_begin=on_begin, on_state=on_state, stop=stop)
         self._connections = 0
-        self._read_until = 0.0
 
     # --- what any thread may ask
 
     @property
     def status(self) -> ParserStatus:
         """How far it is."""
-        return ParserStatus(
-            behind=max(0.0, time.monotonic() - self._read_until) if self._read_until else None,
-            received_bytes=self._stager.received_bytes,
-            events=self._stager.transactions,
-            transactions=self._stager.transactions,
-            connections=self._connections,
-        )
+        return replace(super().status, connections=self._connections)
 
     @contextmanager
     def _finding(self) -> Iterator[Finder]:

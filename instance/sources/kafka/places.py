@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 
 from ....protocol.errors import PurgedError, SluiceError, SourceChangedError
 from ....protocol.position import Position
-from ....store.cursor import OLDEST, Cursor
+from ....store.cursor import Cursor
+from ..starts import find_first
 from .config import TidbConfig
 
 SOURCE: Final = "tidb"
@@ -77,24 +78,8 @@ class Finder(ABC):
         return self.search(position.begin - 1)._replace(skipped=position.n)
 
     def find_first(self, places: Sequence[Cursor | None]) -> tuple[Start | None, dict[Cursor | None, SluiceError]]:
-        """Find the start for the first of some places that the source has; also say why it lacks others."""
-        start: Start | None = None
-        refused: dict[Cursor | None, SluiceError] = {}
-        for place in places:
-            if place is None and start is not None:
-                continue  # where the configuration says: only if no other place is left
-            if place == OLDEST:
-                purged = [it for it in refused.values() if isinstance(it, PurgedError)]
-                if start is None and purged:
-                    start = self.oldest()
-                continue
-            try:
-                found = self.find(place)
-            except (PurgedError, SourceChangedError) as error:
-                refused[place] = error
-            else:
-                start = start or found
-        return start, refused
+        """See `sluice.instance.sources.starts.find_first`."""
+        return find_first(places, self.find, self.oldest)
 
     @abstractmethod
     def oldest(self) -> Start:

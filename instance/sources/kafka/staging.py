@@ -14,6 +14,7 @@ from ....store.ring import Ring
 from ...columns import SourceColumn
 from ...sink.filters import TableFilter
 from ...source import TableReader
+from ...status import ParserStatus
 from ..unasked import UnaskedParser
 from .config import TidbConfig
 from .places import SOURCE, Finder, Start, position_of
@@ -56,6 +57,16 @@ class StagingParser(UnaskedParser):
         """What has the records, for people."""
 
     # --- what any thread may ask
+
+    @property
+    def status(self) -> ParserStatus:
+        """How far it is."""
+        return ParserStatus(
+            behind=self._behind(),
+            received_bytes=self._stager.received_bytes,
+            events=self._stager.transactions,
+            transactions=self._stager.transactions,
+        )
 
     def end(self) -> Position:
         """Ask the source for the place after the last transaction. Raises SourceError, DecodeError."""

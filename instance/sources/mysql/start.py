@@ -22,9 +22,10 @@ from ....protocol.errors import (
 from ....protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, Transactions, common, contains, missing
 from ....protocol.gtid_text import mariadb_text
 from ....protocol.position import Position, file_number
-from ....store.cursor import OLDEST, Cursor
+from ....store.cursor import Cursor
 from ....store.ring import Ring
 from ...source import Expiry
+from ..starts import find_first
 from .config import BinlogConfig, MysqlConfig
 from .connection import Connection, ServerFacts, optional_text, text
 from .decode.decoder import Decoder, Status
@@ -234,28 +235,15 @@ class PlaceFinder(ABC):
         return resume(saved.position, gtids)
 
     def find_first(self, places: Sequence[Cursor | None]) -> tuple[Start | None, dict[Cursor | None, SluiceError]]:
-        """Find the start for the first of these places that the source has; also return why it lacks others.
+        """See `sluice.instance.sources.starts.find_first`."""
 
-        All are asked for: the stream may never reach a place of another history, and its client is to be told.
-        """
-        start: Start | None = None
-        refused: dict[Cursor | None, SluiceError] = {}
-        for place in places:
-            if place is None and start is not None:
-                continue  # where the configuration says: only if no other place is left
-            if place == OLDEST:
-                is_purged = start is None and any(isinstance(it, PurgedError) for it in refused.values())
-                start = self._at_boundary(self._binlog.binlog_files()[0][0], FIRST_EVENT) if is_purged else start
-                continue
-            try:
-                found = self.find(place)
-                if place is not None and place.position is not None and len(places) > 1 and found.former is None:
-                    self.check_history(place.position)
-            except (PurgedError, SourceChangedError) as error:
-                refused[place] = error
-            else:
-                start = start or found
-        return start, refused
+        def find(place: Cursor | None) -> Start:
+            found = self.find(place)
+            if place is not None and place.position is not None and len(places) > 1 and found.former is None:
+                self.check_history(place.position)
+            return found
+
+        return find_first(places, find, lambda: self._at_boundary(self._binlog.binlog_files()[0][0], FIRST_EVENT))
 
     def position_of(self, file: str, offset: int, known: Iterable[tuple[str, int]] = ()) -> Position:
         """Return the position of a place between two transactions; ``known`` is as for `end_position`."""

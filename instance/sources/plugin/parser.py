@@ -28,13 +28,14 @@ from ....protocol.errors import (
 )
 from ....protocol.gtid import GtidSet
 from ....protocol.position import Position
-from ....store.cursor import OLDEST, Cursor
+from ....store.cursor import Cursor
 from ....store.ring import Flag, Kind, Ring, Staging
 from ....store.segment import SegmentWriter
 from ...columns import SourceColumn
 from ...sink.filters import TableFilter
 from ...source import TableReader
 from ...status import ParserStatus
+from .. import starts
 from ..api import LARGEST, Piece, Source
 from ..unasked import UnaskedParser
 from .config import PluginConfig
@@ -133,28 +134,25 @@ def position_at(config: PluginConfig, history: str, offset: int) -> Position:
 def find_first(
     config: PluginConfig, bounds: Bounds, places: Sequence[Cursor | None]
 ) -> tuple[Position | None, dict[Cursor | None, SluiceError]]:
-    """Find the first of some places that the source has; also say why it lacks others."""
+    """See `sluice.instance.sources.starts.find_first`."""
     oldest = position_at(config, bounds.history, bounds.oldest)
-    start: Position | None = None
-    refused: dict[Cursor | None, SluiceError] = {}
-    for place in places:
-        if place is None or place == OLDEST:
-            is_purged = any(isinstance(it, PurgedError) for it in refused.values())
-            start = start or (oldest if place is None or is_purged else None)
-            continue
+
+    def find(place: Cursor | None) -> Position:
+        if place is None:
+            return oldest
         found = place.position
         if found is None or not found.same_history(oldest) or found.begin > bounds.end:
-            refused[place] = SourceChangedError(
+            raise SourceChangedError(
                 f"{found or place.journal} is not a place of {config.source_title}, history {bounds.history}, which"
                 f" ends at offset {bounds.end}"
             )
-        elif found.begin < bounds.oldest:
-            refused[place] = PurgedError(
+        if found.begin < bounds.oldest:
+            raise PurgedError(
                 f"{config.source_title} begins at offset {bounds.oldest}, after {found}: changes in between are lost"
             )
-        else:
-            start = start or found
-    return start, refused
+        return found
+
+    return starts.find_first(places, find, lambda: oldest)
 
 
 def take_apart(config: PluginConfig, piece: Piece, file: str, begin: int) -> list[Read]:
@@ -214,7 +212,6 @@ class PluginParser(UnaskedParser):
         self._source = ring.sources.intern(("", config.source))
         self._tables: set[tuple[str, str]] = set()
         self._bytes = self._pieces = self._connections = 0
-        self._read_until = 0.0
         self._late: threading.Thread | None = None  # asks, and has not ended in time
 
     # --- what any thread may ask
@@ -223,7 +220,7 @@ class PluginParser(UnaskedParser):
     def status(self) -> ParserStatus:
         """How far it is."""
         return ParserStatus(
-            behind=max(0.0, time.monotonic() - self._read_until) if self._read_until else None,
+            behind=self._behind(),
             received_bytes=self._bytes,
             events=self._pieces,
             transactions=self._pieces,

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Final
 
 from ....protocol.errors import DecodeError, SourceError, UnknownJobError, UnknownTableError
@@ -67,20 +68,13 @@ class PumpParser(StagingParser):
         self._quarantine = Quarantine(
             path_of(config.file_data_dir, config.destination), most=config.quarantine_max_bytes
         )
-        self._read_until = 0.0
 
     # --- what any thread may ask
 
     @property
     def status(self) -> ParserStatus:
         """How far it is."""
-        return ParserStatus(
-            behind=max(0.0, time.monotonic() - self._read_until) if self._read_until else None,
-            received_bytes=self._stager.received_bytes,
-            events=self._stager.transactions,
-            transactions=self._stager.transactions,
-            quarantined=len(self._quarantine),
-        )
+        return replace(super().status, quarantined=len(self._quarantine))
 
     def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
         """Return those of its last change that was read, else of the history. Raises UnknownTableError."""

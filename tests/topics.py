@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from sluice.instance.sources.kafka.config import TopicConfig
-from sluice.instance.sources.registry import make_parser
 from sluice.protocol.canal.rows import Change, decode_changes
 from sluice.server.embedded import EmbeddedServer
+from tests.reading import embedded
 from tests.servers.kafka import Kafka
 
 
@@ -29,16 +29,11 @@ async def serving(
 ) -> AsyncIterator[EmbeddedServer]:
     """Run the destination ``example``, and subscribe."""
 
-    def load(_destination: str) -> TopicConfig:
-        return kind.model_validate(keys(kafka, topic, folder, **settings), context={"folder": folder})
-
-    server = EmbeddedServer(load, make_parser)
-    await server.start("example")
-    try:
+    async with embedded(
+        kind.model_validate(keys(kafka, topic, folder, **settings), context={"folder": folder})
+    ) as server:
         await server.subscribe("example", 1001)
         yield server
-    finally:
-        await server.close()
 
 
 async def take(server: EmbeddedServer, count: int, *, ack: bool = True) -> list[Change]:

@@ -7,7 +7,7 @@ import socket
 import time
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -82,19 +82,6 @@ SLOW = pytest.mark.parametrize(
     "client", ["asyncio", pytest.param("threads", marks=pytest.mark.extended)], indirect=True
 )
 """Tests that take longer: what they are about is the same code in both clients."""
-
-
-@pytest.fixture
-def etcd_server() -> Iterator[EtcdServer]:
-    with EtcdServer() as server:
-        yield server
-
-
-@pytest.fixture
-def etcd(etcd_server: EtcdServer) -> Iterator[Etcd]:
-    etcd = Etcd([etcd_server.url])
-    yield etcd
-    etcd.close()
 
 
 @contextlib.asynccontextmanager

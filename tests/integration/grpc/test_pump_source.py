@@ -13,7 +13,6 @@ import pytest
 from sluice.client_sdk import Client
 from sluice.instance.pump.log import PumpLog
 from sluice.instance.sources.pump.config import PumpLogConfig
-from sluice.instance.sources.registry import make_parser
 from sluice.protocol import props
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.canal.rows import Change
@@ -27,6 +26,7 @@ from tests import commands, tidb
 from tests.integration.grpc.process import Server
 from tests.integration.grpc.served import CLUSTER, calling, heartbeat
 from tests.pump import INSERT, field, integer, mutation, pairs, text
+from tests.reading import embedded
 from tests.servers.kafka import Kafka
 from tests.tidb_server import TidbServer
 from tests.topics import take
@@ -170,16 +170,9 @@ async def serving(folder: Path, **settings: Any) -> AsyncIterator[EmbeddedServer
         **settings,
     }
 
-    def load(_destination: str) -> PumpLogConfig:
-        return PumpLogConfig.model_validate(keys, context={"folder": folder})
-
-    server = EmbeddedServer(load, make_parser)
-    await server.start("example")
-    try:
+    async with embedded(PumpLogConfig.model_validate(keys, context={"folder": folder})) as server:
         await server.subscribe("example", 1001)
         yield server
-    finally:
-        await server.close()
 
 
 def ids(changes: list[Change]) -> list[int]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -54,18 +54,9 @@ async def registered(nodes: Nodes, log: WatchedLog, clock: list[int]) -> AsyncIt
         await registration.leave()
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[EtcdServer]:
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PERIOD", 0.05)
-    with EtcdServer() as server:
-        yield server
-
-
-@pytest.fixture
-def etcd(server: EtcdServer) -> Iterator[Etcd]:
-    etcd = Etcd([server.url])
-    yield etcd
-    etcd.close()
 
 
 @pytest.fixture
@@ -123,13 +114,15 @@ async def test_a_pump_is_not_online_before_a_drainer_that_is_silent_answers_or_i
         assert await refusal(log, 1) == ""
 
 
-async def test_a_pump_takes_transactions_while_etcd_is_away(server: EtcdServer, nodes: Nodes, log: WatchedLog) -> None:
+async def test_a_pump_takes_transactions_while_etcd_is_away(
+    etcd_server: EtcdServer, nodes: Nodes, log: WatchedLog
+) -> None:
     async with registered(nodes, log, [1]) as registration:
         await soon(lambda: registration.state == State.ONLINE)
-        server.kill()
+        etcd_server.kill()
         await soon(lambda: "etcd does not answer" in registration.problem)
         assert await refusal(log, 1) == ""
-        server.start()
+        etcd_server.start()
         await soon(lambda: not registration.problem)
         assert states(nodes) == [State.ONLINE]
 

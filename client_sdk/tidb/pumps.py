@@ -107,10 +107,10 @@ class Pumps:
                 if pump is None:
                     pump = Pump(node)
                     logger.info("the pump %s is %s", pump, node.state)
-                elif (pump.node.state, pump.node.host) != (node.state, node.host):
-                    pump.has_left, pump.failures, pump.absences, pump.node = False, 0, 0, node
+                before, pump.node = pump.node, node
+                if (before.state, before.host) != (node.state, node.host):
+                    pump.has_left, pump.failures, pump.absences = False, 0, 0
                     logger.info("the pump %s is %s now", pump, node.state)
-                pump.node = node
                 self._pumps[node.node_id] = pump
 
     def errands(self) -> list[Errand]:
